@@ -1,0 +1,32 @@
+# Every package of Debian 12 and Ubuntu 24.04 that the project uses, with version differences hidden here.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+
+# Debian's xxHash ships pkg-config only.
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+add_library(dsv4_xxhash ALIAS PkgConfig::XXHASH)
+
+if(DSV4_CLI)
+  find_package(Eigen3 REQUIRED NO_MODULE)
+  find_package(yaml-cpp REQUIRED)
+  add_library(dsv4_yaml INTERFACE)
+  if(TARGET yaml-cpp::yaml-cpp)
+    target_link_libraries(dsv4_yaml INTERFACE yaml-cpp::yaml-cpp)
+  else()
+    target_link_libraries(dsv4_yaml INTERFACE yaml-cpp)
+  endif()
+  find_package(nlohmann_json REQUIRED)
+  find_package(CLI11 REQUIRED)
+  find_package(HDF5 REQUIRED COMPONENTS C)
+  add_library(dsv4_hdf5 INTERFACE)
+  target_include_directories(dsv4_hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})
+  target_link_libraries(dsv4_hdf5 INTERFACE ${HDF5_LIBRARIES})
+endif()
+
+if(DSV4_TESTS)
+  find_package(Catch2 REQUIRED)
+  find_library(DSV4_MPFR mpfr)
+  find_library(DSV4_GMP gmp)
+endif()
