@@ -88,6 +88,9 @@ class Engine {
   virtual void set_tensor(int layer, TensorId id, Tensor value) = 0;
   /// The float64 values before the last rounding of a tensor, same shape; wide engine only, else null.
   virtual const Tensor* unrounded(int /*layer*/, TensorId /*id*/) const { return nullptr; }
+  /// A-priori bounds, float64, same shape as unrounded(): given the same stage inputs, a bit-exact engine's value
+  /// before its last rounding differs from unrounded() by at most this much; wide engine only, else null.
+  virtual const Tensor* bound(int /*layer*/, TensorId /*id*/) const { return nullptr; }
 
   /// Rows written so far in this step, in order. Overwriting a row twice gives two entries.
   virtual std::span<const Write> writes(int layer) const = 0;

@@ -25,6 +25,7 @@ struct BatchTables {
 struct LayerObservation {
   std::map<TensorId, Tensor> tensors;
   std::map<TensorId, Tensor> unrounded;            ///< float64 values of the wide engine
+  std::map<TensorId, Tensor> bounds;               ///< their error bounds, float64, same shapes
   std::map<Cache, std::string> state_digests;      ///< 32 hex digits, live rows
   std::map<std::string, Tensor> state_tensors;     ///< snapshots by catalogue name, where asked for
   std::vector<Write> writes;                       ///< live engines only
