@@ -3,10 +3,10 @@ find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
-# Debian's xxHash ships pkg-config only.
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
-add_library(dsv4_xxhash ALIAS PkgConfig::XXHASH)
+# xxHash from its header alone, so that cross builds need no library of the target.
+find_path(DSV4_XXHASH_INCLUDE xxhash.h REQUIRED)
+add_library(dsv4_xxhash INTERFACE)
+target_compile_definitions(dsv4_xxhash INTERFACE XXH_INLINE_ALL)
 
 if(DSV4_CLI)
   find_package(Eigen3 REQUIRED NO_MODULE)
