@@ -1,0 +1,33 @@
+# Shared by the scripts here: quiet steps with time, whose output is shown only when they fail.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+mkdir -p build/log
+
+# step NAME COMMAND...: runs it with its output in build/log, prints one line.
+step() {
+  local title=$1 log start status=0
+  shift
+  log=build/log/$(tr -c 'a-z0-9\n' '-' <<<"${title,,}").txt
+  start=$SECONDS
+  if [ -t 1 ]; then printf '%-58s ...\r' "$title"; fi
+  "$@" >"$log" 2>&1 || status=$?
+  if [ $status -ne 0 ]; then
+    printf '%-58s FAILED after %d s (%s)\n' "$title" $((SECONDS - start)) "$log"
+    tail -n 60 "$log"
+    exit 1
+  fi
+  printf '%-58s %4d s\n' "$title" $((SECONDS - start))
+}
+
+# ctest_step NAME BUILD_DIR ARGS...: a step whose last lines, ctest's count of tests, are shown.
+ctest_step() {
+  local title=$1 dir=$2 log
+  shift 2
+  log=build/log/$(tr -c 'a-z0-9\n' '-' <<<"${title,,}").txt
+  step "$title" ctest --test-dir "$dir" --output-on-failure --no-tests=error -j "$(nproc)" "$@"
+  grep -E 'tests passed|tests failed|Skipped|\*\*\*Skipped' "$log" | sed 's/^/    /'
+}
+
+# configure PRESET [ARGS...], build PRESET [TARGETS...]
+configure() { cmake --preset "$1" "${@:2}" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache; }
+build() { cmake --build "build/$1" --target "${@:2}"; }
