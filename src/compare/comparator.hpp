@@ -1,0 +1,49 @@
+/// Compares two sources step by step. Equal tensors cost one memcmp; nothing is copied.
+///
+/// Both observations of a pair must come from the same plan (same rows in the same order); a batch that differs
+/// is reported as a divergence of `batch/...`. Sources whose batching differs go through TokenAligner.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "compare/comparison.hpp"
+#include "compare/rule.hpp"
+#include "model/observation.hpp"
+
+namespace dsv4::compare {
+
+struct CompareOptions {
+  /// Tensors for which this says no are skipped with the reason given; default: everything.
+  std::function<bool(int layer, TensorId id)> wanted;
+  std::string unwanted_reason = "not selected";
+  /// Both sides were fed the same stage inputs, so every difference is introduced where it is seen.
+  bool fed = false;
+};
+
+class Comparator {
+ public:
+  /// The infos must outlive the comparator. Throws UsageError where the two runs cannot be compared at all
+  /// (other layer kinds or geometry).
+  Comparator(const SourceInfo& reference, const SourceInfo& subject, Rules rules, CompareOptions options = {});
+  ~Comparator();
+
+  StepComparison compare(const StepObservation& reference, const StepObservation& subject);
+
+  const Totals& totals() const { return totals_; }
+  const Rules& rules() const { return rules_; }
+  /// Adds findings of other checks (WriteSetChecker) to the totals.
+  void add_findings(StepComparison& step, std::vector<Finding> findings);
+
+ private:
+  struct History;
+  const SourceInfo& reference_;
+  const SourceInfo& subject_;
+  Rules rules_;
+  CompareOptions options_;
+  Totals totals_;
+  std::unique_ptr<History> history_;
+};
+
+}  // namespace dsv4::compare
