@@ -1,0 +1,20 @@
+/// bfloat16: 1 sign, 8 exponent, 7 mantissa bits, kept as raw bits. docs/numerics.md section 3.
+#pragma once
+
+#include "arith/bits.hpp"
+
+namespace dsv4::arith {
+
+/// Exact.
+DSV4_FN constexpr float bf16_to_f32(std::uint16_t bits) {
+  return from_bits(static_cast<std::uint32_t>(bits) << 16);
+}
+
+/// Round to nearest even; overflow to infinity; subnormals and -0 kept; every NaN becomes 0x7FC0.
+DSV4_FN constexpr std::uint16_t f32_to_bf16(float value) {
+  const std::uint32_t bits = to_bits(value);
+  const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  return static_cast<std::uint16_t>(is_nan_bits(bits) ? 0x7FC0U : rounded);
+}
+
+}  // namespace dsv4::arith
