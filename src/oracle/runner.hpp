@@ -1,0 +1,88 @@
+/// Walks a plan on one engine and gathers what each step published.
+///
+/// The order is the contract between a driver and an engine: begin_step, then for each layer ascending the stages
+/// of execution_order(), then end_step. Synthetic rows of a fill step go in between begin and end.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compare/write_set.hpp"
+#include "model/observation.hpp"
+#include "oracle/selection.hpp"
+
+namespace dsv4::oracle {
+
+/// Called around every stage of every layer; either may be empty.
+struct StageHooks {
+  std::function<void(int layer, Stage stage)> before;
+  std::function<void(int layer, Stage stage)> after;
+};
+
+/// Tables of `/steps/NNNNNN/batch`; padding rows are -1.
+BatchTables batch_tables(const RunConfig& config, const StepPlan& plan);
+
+/// Digest of live rows as `/state/NNNNNN/layer_LL/<cache>` states it; f32 NaN of compressor state is
+/// canonicalised first (docs/numerics.md 1 and 20).
+std::string live_state_digest(Cache cache, std::vector<std::byte> rows);
+
+/// Whole caches of a layer under their catalogue names: pages as [page, byte], state as [row, channel].
+std::map<std::string, Tensor> cache_snapshots(const Engine& engine, int layer);
+
+/// The plan's event as JSON; a fill is marked `"synthetic": true`.
+std::string marked_event(const StepPlan& plan);
+
+class Runner {
+ public:
+  /// The engine and the selection must outlive the runner.
+  Runner(Engine& engine, Selection selection);
+  ~Runner();
+
+  /// Runs one step. The observation holds what the selection asks for; steps outside its range compute all the
+  /// same and observe their batch only.
+  StepObservation run(const StepPlan& plan, const StageHooks& hooks = {});
+
+  /// From now on compares all cache memory before and after every step with what the step may change.
+  void check_writes();
+  /// Findings of the last step's check; empty when all is well.
+  const std::vector<compare::Finding>& write_findings() const { return write_findings_; }
+
+  Engine& engine() { return engine_; }
+  const Selection& selection() const { return selection_; }
+
+ private:
+  void gather_stage(int layer, Stage stage, LayerObservation& observation) const;
+  void gather_state(const StepPlan& plan, int layer, LayerObservation& observation) const;
+
+  Engine& engine_;
+  Selection selection_;
+  std::unique_ptr<compare::WriteSetChecker> checker_;
+  std::vector<compare::Finding> write_findings_;
+};
+
+/// A plan on an engine as a source of observations.
+class LiveSource : public ObservationSource {
+ public:
+  /// `plan`, `runner` must outlive the source. Steps before `first` are taken as done (resume).
+  LiveSource(Runner& runner, const RunPlan& plan, std::string scenario, std::size_t first = 0);
+
+  const SourceInfo& info() const override { return info_; }
+  std::optional<StepObservation> next() override;
+
+  /// Hooks of the following steps.
+  void set_hooks(StageHooks hooks) { hooks_ = std::move(hooks); }
+  Engine& engine() { return runner_.engine(); }
+  /// The plan of the next step, or null at the end.
+  const StepPlan* upcoming() const;
+
+ private:
+  Runner& runner_;
+  const RunPlan& plan_;
+  SourceInfo info_;
+  std::size_t next_;
+  StageHooks hooks_;
+};
+
+}  // namespace dsv4::oracle
