@@ -46,6 +46,12 @@ struct Write {
                                  ///< f32; online: max, sum, kv
 };
 
+/// A layer input that a chained run keeps, so that a restore step can recompute the token's rows.
+struct StoredInput {
+  std::uint64_t content = 0;         ///< content id of the token
+  std::vector<std::uint16_t> row;    ///< bf16 bits, [dim]
+};
+
 struct EngineInfo {
   std::string name;         ///< "reference", "wide", "cuda"
   bool bit_exact = true;    ///< judged by bits against other bit-exact engines
@@ -104,6 +110,11 @@ class Engine {
   /// Physical memory: a whole page (pitch included), or one state row when the state is a ring or online.
   virtual std::vector<std::byte> read_row(int layer, Cache cache, std::int64_t row) const = 0;
   virtual void write_row(int layer, Cache cache, std::int64_t row, std::span<const std::byte> bytes) = 0;
+
+  /// Layer inputs kept for restore steps, by ascending content id, and their way back (checkpoints). Only chained
+  /// runs keep any, for layers above the first.
+  virtual std::vector<StoredInput> stored_inputs(int /*layer*/) const { return {}; }
+  virtual void store_inputs(int /*layer*/, std::span<const StoredInput> /*inputs*/) {}
 
  protected:
   bool wanted(TensorId id) const {

@@ -133,6 +133,7 @@ void Runner::gather_stage(int layer, Stage stage, LayerObservation& observation)
     if (tensor.stage != stage || !selection_.has_tensor(tensor.id)) continue;
     if (const Tensor* published = engine_.tensor(layer, tensor.id)) observation.tensors[tensor.id] = *published;
     if (const Tensor* values = engine_.unrounded(layer, tensor.id)) observation.unrounded[tensor.id] = *values;
+    if (const Tensor* bounds = engine_.bound(layer, tensor.id)) observation.bounds[tensor.id] = *bounds;
   }
 }
 
