@@ -1,0 +1,106 @@
+#include "oracle/sequential.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "oracle/slots.hpp"
+
+namespace dsv4::oracle {
+namespace {
+
+/// True if every live window row of a request lies in a page that it holds.
+bool window_held(const RunConfig& config, const LiveRequest& live) {
+  const CacheShape window = cache_shape(config, 0, Cache::window);
+  for (std::int32_t p = first_live_window(live.length); p < live.length; ++p) {
+    if (slot_of(window, *live.tables, live.state_base, p) < 0) return false;
+  }
+  return true;
+}
+
+std::map<std::pair<int, Cache>, std::string> request_state(const Engine& engine, const LiveRequest& live) {
+  std::map<std::pair<int, Cache>, std::string> state;
+  const RunConfig& config = engine.config();
+  for (int layer = 0; layer < static_cast<int>(config.layers.size()); ++layer) {
+    for (std::size_t c = 0; c < kCacheCount; ++c) {
+      const auto cache = static_cast<Cache>(c);
+      if (!has_cache(config.layers[static_cast<std::size_t>(layer)], cache)) continue;
+      state[{layer, cache}] = live_state_digest(cache, engine.live_rows(layer, cache, {&live, 1}));
+    }
+  }
+  return state;
+}
+
+}  // namespace
+
+SequentialCheck::SequentialCheck(const RunPlan& run, const SourceInfo& info)
+    : run_(run), info_(info), keys_(compare::request_keys(run.config.requests)),
+      reference_info_(std::make_unique<SourceInfo>(info)),
+      aligner_(std::make_unique<compare::TokenAligner>(*reference_info_, info_, compare::Rules(compare::RuleSet::bits))) {
+  aligner_->compare_final_state(false);
+  for (const StepPlan& step : run.steps) {
+    for (const LiveRequest& live : step.live) {
+      if (window_held(run.config, live)) last_[live.request] = {step.index, live.length};
+    }
+  }
+}
+
+SequentialCheck::~SequentialCheck() = default;
+
+void SequentialCheck::add(const Engine& engine, const StepPlan& plan, const StepObservation& observation) {
+  for (const LiveRequest& live : plan.live) {
+    const auto last = last_.find(live.request);
+    if (last != last_.end() && last->second.step == plan.index && engine.info().byte_state) {
+      state_[live.request] = request_state(engine, live);
+    }
+  }
+  aligner_->add(compare::Side::subject, observation, keys_);
+}
+
+compare::StepComparison SequentialCheck::finish(const std::vector<RunPlan>& sequential, const std::string& engine_name,
+                                                const EngineFactory& factory,
+                                                std::shared_ptr<const WeightSource> weights,
+                                                std::shared_ptr<const HiddenSource> hidden) {
+  std::vector<compare::Finding> findings;
+  for (const RunPlan& alone : sequential) {
+    const std::unique_ptr<Engine> engine = factory(engine_name, alone.config, weights, hidden);
+    Runner runner(*engine, Selection{.state_digests = false});
+    for (const StepPlan& step : alone.steps) {
+      aligner_->add(compare::Side::reference, runner.run(step), keys_);
+    }
+    if (alone.steps.empty()) continue;
+    for (const LiveRequest& live : alone.steps.back().live) {
+      const auto state = state_.find(live.request);
+      if (state == state_.end() || last_.at(live.request).length != live.length) continue;
+      for (const auto& [place, expected] : request_state(*engine, live)) {
+        ++state_compared_;
+        const std::string& found = state->second.at(place);
+        if (found == expected) continue;
+        ++state_failed_;
+        compare::Finding finding;
+        finding.step = last_.at(live.request).step;
+        finding.layer = place.first;
+        finding.kind = "state_not_sequential";
+        finding.cache = place.second;
+        finding.owner = keys_.at(static_cast<std::size_t>(live.request));
+        finding.message = fmt::format("live {} of request '{}' at length {} differs from the run in which it is alone "
+                                      "(digest {}, alone {})",
+                                      name(place.second), finding.owner, live.length, found, expected);
+        findings.push_back(std::move(finding));
+      }
+    }
+  }
+  compare::StepComparison comparison = aligner_->compare();
+  comparison.findings.insert(comparison.findings.end(), findings.begin(), findings.end());
+  return comparison;
+}
+
+compare::Totals SequentialCheck::totals() const {
+  compare::Totals totals = aligner_->totals();
+  totals.compared += state_compared_;
+  totals.elements += state_compared_;
+  totals.findings += state_failed_;
+  return totals;
+}
+
+}  // namespace dsv4::oracle
