@@ -10,11 +10,9 @@
 #if defined(__CUDACC__)
 #define DSV4_HD __host__ __device__
 #define DSV4_FN __host__ __device__ static __forceinline__
-#define DSV4_FN_COLD __host__ __device__ static inline
 #else
 #define DSV4_HD
 #define DSV4_FN [[gnu::always_inline, maybe_unused]] static inline
-#define DSV4_FN_COLD [[gnu::noinline, gnu::cold, maybe_unused]] static
 #endif
 
 #if defined(__FAST_MATH__)

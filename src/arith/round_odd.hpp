@@ -10,11 +10,12 @@ namespace dsv4::arith {
 /// subnormals included, then gives what one rounding of high + low would give.
 DSV4_FN double round_to_odd(double high, double low) {
   const std::uint64_t bits = to_bits64(high);
+  const std::uint64_t even = ~bits & 1U;
   const std::uint64_t opposite = (bits ^ to_bits64(low)) >> 63;
-  const std::uint64_t step = 1U - 2U * opposite;  // away from zero, or towards it (modulo 2^64)
-  const bool inexact = (low < 0.0) | (low > 0.0);
-  const bool even = (bits & 1U) == 0U;
-  return from_bits64(bits + ((inexact & even) ? step : 0U));
+  // Of an even `high`: one step away from zero or, modulo 2^64, one towards it. Arithmetic instead of
+  // conditions on bits, which compilers do not vectorise.
+  const std::uint64_t step = even - 2U * (even & opposite);
+  return from_bits64(bits + ((low < 0.0) | (low > 0.0) ? step : 0U));
 }
 
 }  // namespace dsv4::arith

@@ -49,19 +49,23 @@ DSV4_FN double product_error(double a, double b, double product) {
 }
 
 /// Any finite x >= 2^20, as bits: the 128 bits of 2/pi that decide x * 2/pi modulo 4.
-DSV4_FN_COLD ReducedAngle reduce_large(std::uint32_t bits) {
-  const std::uint64_t kTwoOverPi[5] = {0x00A2F9836E4E4415U, 0x29FC2757D1F534DDU, 0xC0DB6295993C4390U,
-                                       0x41FE5163ABDEBBC5U, 0x61B7246E3A424DD2U};  // 8 zero bits, then 0.101...
+DSV4_FN ReducedAngle reduce_large(std::uint32_t bits) {
+  // 2/pi after eight zero bits.
+  constexpr std::uint64_t kBits0 = 0x00A2F9836E4E4415U;
+  constexpr std::uint64_t kBits1 = 0x29FC2757D1F534DDU;
+  constexpr std::uint64_t kBits2 = 0xC0DB6295993C4390U;
+  constexpr std::uint64_t kBits3 = 0x41FE5163ABDEBBC5U;
   const std::uint64_t mantissa = (bits & 0x7FFFFFU) | 0x800000U;
-  const std::uint32_t exponent = (bits >> 23) - 147U;  // x = mantissa * 2^(exponent - 3), exponent >= 0
-  // Bits of weight 2^(exponent - 2), times a whole number and modulo 4, would vanish: begin one further down.
-  const std::uint32_t start = exponent + 3U;
-  const std::uint32_t word = start >> 6;
-  const std::uint32_t shift = start & 63U;
-  const std::uint64_t window_high =
-      (kTwoOverPi[word] << shift) | ((kTwoOverPi[word + 1] >> 1) >> (63U - shift));
-  const std::uint64_t window_low =
-      (kTwoOverPi[word + 1] << shift) | ((kTwoOverPi[word + 2] >> 1) >> (63U - shift));
+  // x = mantissa * 2^(e - 150), e = bits >> 23. Bits of 2/pi whose product with it is a multiple of 4 vanish: the
+  // first that matters has weight 2^(151 - e).
+  const std::uint64_t start = (bits >> 23) - 144U;  // 3 to 110
+  const std::uint64_t shift = start & 63U;
+  const std::uint64_t later = 0U - (start >> 6);  // all ones from bit 64 on
+  const std::uint64_t word0 = (kBits0 & ~later) | (kBits1 & later);
+  const std::uint64_t word1 = (kBits1 & ~later) | (kBits2 & later);
+  const std::uint64_t word2 = (kBits2 & ~later) | (kBits3 & later);
+  const std::uint64_t window_high = (word0 << shift) | ((word1 >> 1) >> (63U - shift));
+  const std::uint64_t window_low = (word1 << shift) | ((word2 >> 1) >> (63U - shift));
 
   // mantissa * window modulo 2^128, two integer bits in front.
   const std::uint64_t low_part = mantissa * (window_low & 0xFFFFFFFFU);
@@ -73,9 +77,12 @@ DSV4_FN_COLD ReducedAngle reduce_large(std::uint32_t bits) {
   const std::uint64_t fraction_high = (product_high << 2) | (product_low >> 62);
   const std::uint64_t fraction_low = product_low << 2;
   const std::uint64_t quadrant = (product_high >> 62) + (fraction_high >> 63);
-  const double top = static_cast<double>(static_cast<std::int32_t>(fraction_high >> 32)) * 0x1p-32;
-  const double middle_part = static_cast<double>(static_cast<std::uint32_t>(fraction_high)) * 0x1p-64;
-  const double bottom = static_cast<double>(fraction_low >> 11) * 0x1p-117;
+  // 96 bits of it are enough: the nearest that a float comes to a multiple of pi/2 is about 2^-30. Whole numbers
+  // below 2^32 become doubles as the mantissa of one whose exponent is known.
+  constexpr std::uint64_t kWhole = 0x4330000000000000U;  // 2^52
+  const double top = (from_bits64(kWhole | ((fraction_high >> 32) ^ 0x80000000U)) - (0x1p52 + 0x1p31)) * 0x1p-32;
+  const double middle_part = (from_bits64(kWhole | (fraction_high & 0xFFFFFFFFU)) - 0x1p52) * 0x1p-64;
+  const double bottom = (from_bits64(kWhole | (fraction_low >> 32)) - 0x1p52) * 0x1p-96;
   const double sum = top + middle_part;
   const double rest = (middle_part - (sum - top)) + bottom;
   const double turn = sum + rest;
@@ -131,10 +138,10 @@ DSV4_FN double cos_reduced(double high, double low) {
 /// sin for `shift` 0, cos for `shift` 1, of a non-negative angle; the sign of the result is in bit 63.
 DSV4_FN double sin_quadrant(ReducedAngle angle, std::uint64_t shift) {
   const std::uint64_t quadrant = angle.quadrant + shift;
-  const double sine = sin_reduced(angle.high, angle.low);
-  const double cosine = cos_reduced(angle.high, angle.low);
-  const double magnitude = (quadrant & 1U) != 0U ? cosine : sine;
-  return from_bits64(to_bits64(magnitude) ^ ((quadrant & 2U) << 62));
+  const std::uint64_t sine = to_bits64(sin_reduced(angle.high, angle.low));
+  const std::uint64_t cosine = to_bits64(cos_reduced(angle.high, angle.low));
+  const std::uint64_t use_cosine = 0U - (quadrant & 1U);
+  return from_bits64(((cosine & use_cosine) | (sine & ~use_cosine)) ^ ((quadrant & 2U) << 62));
 }
 
 /// The straight-line halves for |x| <= 2^20: what a vectorised loop over angles in use may call.
@@ -150,17 +157,19 @@ DSV4_FN float cos_small(float x) {
   return static_cast<float>(sin_quadrant(angle, 1U));
 }
 
-DSV4_FN_COLD float sin_large(float x) {
+/// The same for 2^20 <= |x|, infinities and NaN.
+DSV4_FN float sin_large(float x) {
   const std::uint32_t bits = to_bits(x);
   const std::uint32_t absolute = bits & 0x7FFFFFFFU;
-  if (absolute >= 0x7F800000U) return from_bits(kNanBits);
-  const float value = static_cast<float>(sin_quadrant(reduce_large(absolute), 0U));
-  return from_bits(to_bits(value) ^ (bits & 0x80000000U));
+  const std::uint32_t finite = absolute < 0x7F800000U ? absolute : 0x7F7FFFFFU;
+  const float value = static_cast<float>(sin_quadrant(reduce_large(finite), 0U));
+  return from_bits(absolute < 0x7F800000U ? to_bits(value) ^ (bits & 0x80000000U) : kNanBits);
 }
-DSV4_FN_COLD float cos_large(float x) {
+DSV4_FN float cos_large(float x) {
   const std::uint32_t absolute = to_bits(x) & 0x7FFFFFFFU;
-  if (absolute >= 0x7F800000U) return from_bits(kNanBits);
-  return static_cast<float>(sin_quadrant(reduce_large(absolute), 1U));
+  const std::uint32_t finite = absolute < 0x7F800000U ? absolute : 0x7F7FFFFFU;
+  const float value = static_cast<float>(sin_quadrant(reduce_large(finite), 1U));
+  return from_bits(absolute < 0x7F800000U ? to_bits(value) : kNanBits);
 }
 
 inline constexpr std::uint32_t kSmallAngle = 0x49800000U;  // 2^20
