@@ -27,6 +27,7 @@ struct DumpEntry {
   std::string role;
   std::string digest;
   std::int64_t stored_bytes = 0;     ///< in the file, after filters
+  bool known = true;                 ///< false: no catalogue tensor; next() and read_step() leave it out
 };
 
 class DumpReader : public ObservationSource {

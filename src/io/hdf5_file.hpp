@@ -60,7 +60,7 @@ class Hdf5File {
   void flush();
   /// Closes now; errors that a destructor would have to swallow are thrown.
   void close();
-  std::int64_t size_bytes() const;
+  std::int64_t file_bytes() const;
 
   // Reading, by absolute path.
   bool exists(const std::string& object) const;
@@ -99,7 +99,8 @@ class Hdf5Group {
   void link(const Hdf5Group& unlinked, const std::string& name);
   void write(const std::string& name, const Tensor& tensor, const Attributes& attributes,
              const StorageOptions& options);
-  void write_strings(const std::string& name, const std::vector<std::string>& values);
+  void write_strings(const std::string& name, const std::vector<std::string>& values,
+                     const StorageOptions& options);
   void set(const std::string& attribute, const AttributeValue& value);
   /// Replaces the value of an existing integer attribute.
   void overwrite(const std::string& attribute, std::int64_t value);

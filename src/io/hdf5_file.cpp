@@ -1,0 +1,363 @@
+#include "io/hdf5_file.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "io/hdf5_file_impl.hpp"
+#include "model/error.hpp"
+
+namespace dsv4::io {
+namespace {
+
+using h5::Extent;
+using h5::Handle;
+using h5::Place;
+
+hid_t memory_type(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return H5T_IEEE_F32LE;
+    case DType::float64: return H5T_IEEE_F64LE;
+    case DType::int32: return H5T_STD_I32LE;
+    default: return h5::unsigned_type(size_bytes(dtype));
+  }
+}
+
+/// Chunks of whole rows, as many as 256 KiB hold.
+Extent chunk_shape(const Extent& shape, std::size_t element_bytes) {
+  Extent chunk = shape;
+  hsize_t row_bytes = element_bytes;
+  for (std::size_t axis = 1; axis < shape.size(); ++axis) row_bytes *= shape[axis];
+  chunk[0] = std::clamp<hsize_t>(kMaxChunkBytes / row_bytes, 1, shape[0]);
+  return chunk;
+}
+
+h5::Layout storage(const Extent& shape, std::size_t bytes, std::size_t element_bytes, bool compress) {
+  if (bytes < kContiguousBelow || shape.empty()) return {};
+  return {chunk_shape(shape, element_bytes), compress && element_bytes > 1, compress, true};
+}
+
+std::string trimmed(std::string text) {
+  text.resize(std::strlen(text.c_str()));
+  return text;
+}
+
+AttributeValue read_value(hid_t attribute, const Place& place) {
+  const Handle type = h5::attribute_type(attribute, place);
+  const Handle space = h5::attribute_space(attribute, place);
+  if (!h5::extent(space.get(), place).empty()) {
+    throw FileError(place.file + ": an attribute of " + place.object + " is not a scalar");
+  }
+  const std::size_t size = H5Tget_size(type.get());
+  const auto read = [&]<class T>(T value, hid_t memory) {
+    h5::read_attribute(attribute, memory, &value, place);
+    return value;
+  };
+  switch (H5Tget_class(type.get())) {
+    case H5T_STRING: {
+      if (H5Tis_variable_str(type.get()) > 0) {
+        throw FileError(place.file + ": an attribute of " + place.object + " is a variable-length string");
+      }
+      std::string text(size, '\0');
+      h5::read_attribute(attribute, type.get(), text.data(), place);
+      text += '\0';
+      return trimmed(std::move(text));
+    }
+    case H5T_FLOAT:
+      if (H5Tequal(type.get(), H5T_IEEE_F32LE) > 0) return read(0.0F, H5T_IEEE_F32LE);
+      if (H5Tequal(type.get(), H5T_IEEE_F64LE) > 0) return read(0.0, H5T_IEEE_F64LE);
+      break;
+    case H5T_INTEGER:  // widening of integers is exact
+      if (H5Tget_sign(type.get()) == H5T_SGN_NONE) return read(std::uint64_t{0}, H5T_NATIVE_UINT64);
+      return read(std::int64_t{0}, H5T_NATIVE_INT64);
+    default: break;
+  }
+  throw FileError(place.file + ": an attribute of " + place.object + " has a type that dumps do not use");
+}
+
+/// The shape as signed numbers; refuses products that overflow and content that the file cannot hold.
+std::vector<std::int64_t> checked_shape(hid_t dataset, const Extent& shape, std::size_t element_bytes,
+                                        const Place& place) {
+  std::vector<std::int64_t> result;
+  std::uint64_t total = element_bytes;
+  for (const hsize_t dim : shape) {
+    if (__builtin_mul_overflow(total, dim, &total) || total > (std::uint64_t{1} << 46)) {
+      throw FileError(place.file + ": the shape of " + place.object + " is implausibly large");
+    }
+    result.push_back(static_cast<std::int64_t>(dim));
+  }
+  const auto [present, needed] = h5::chunk_counts(dataset, place);
+  const hsize_t stored = h5::stored_bytes(dataset);
+  if (present != needed || (needed == 0 && stored < total)) {
+    throw FileError(place.file + ": " + place.object + " was never written completely (" + std::to_string(stored) +
+                    " bytes stored for " + std::to_string(total) + ")");
+  }
+  return result;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------- files
+
+Hdf5File::Hdf5File(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Hdf5File::~Hdf5File() = default;
+Hdf5File::Hdf5File(Hdf5File&&) noexcept = default;
+Hdf5File& Hdf5File::operator=(Hdf5File&&) noexcept = default;
+
+Hdf5File Hdf5File::create(const std::string& path) {
+  return Hdf5File(std::make_unique<Impl>(Impl{path, h5::create_file(path)}));
+}
+
+Hdf5File Hdf5File::open(const std::string& path) {
+  if (::access(path.c_str(), R_OK) != 0) throw FileError(path + ": cannot open: " + std::strerror(errno));
+  return Hdf5File(std::make_unique<Impl>(Impl{path, h5::open_file(path)}));
+}
+
+const std::string& Hdf5File::path() const { return impl_->path; }
+
+Hdf5Group Hdf5File::root() {
+  const std::string name = "/";
+  return Hdf5Group(std::make_unique<Hdf5Group::Impl>(
+      Hdf5Group::Impl{&impl_->path, name, h5::open_group(impl_->file.get(), {impl_->path, name})}));
+}
+
+std::int64_t Hdf5File::file_bytes() const {
+  return static_cast<std::int64_t>(h5::file_size(impl_->file.get(), {impl_->path, {}}));
+}
+
+void Hdf5File::flush() {
+  // The library writes the new length into the superblock before it extends the file; a process killed in
+  // between would leave a file that looks truncated. Extending it first closes that gap.
+  const std::int64_t size = file_bytes();
+  if (::truncate(impl_->path.c_str(), size) != 0) {
+    throw FileError(impl_->path + ": cannot extend: " + std::strerror(errno));
+  }
+  h5::flush(impl_->file.get(), {impl_->path, {}});
+}
+
+void Hdf5File::close() {
+  if (!impl_->file.reset()) h5::fail({impl_->path, {}}, "close");
+}
+
+// -------------------------------------------------------------------------------------------- reading
+
+bool Hdf5File::exists(const std::string& object) const {
+  // The library asks about one link at a time; a missing parent is an error there.
+  for (std::size_t at = 1; at < object.size();) {
+    const std::size_t end = std::min(object.find('/', at), object.size());
+    if (!h5::has_link(impl_->file.get(), object.substr(0, end), {impl_->path, object})) return false;
+    at = end + 1;
+  }
+  return true;
+}
+
+std::vector<Child> Hdf5File::children(const std::string& group) const {
+  const Place place{impl_->path, group};
+  const Handle handle = h5::open_group(impl_->file.get(), place);
+  std::vector<Child> result;
+  for (std::string& name : h5::link_names(handle.get(), place)) {
+    const bool group_child = h5::is_group(handle.get(), name, place);
+    result.push_back({std::move(name), group_child});
+  }
+  return result;
+}
+
+std::vector<std::string> Hdf5File::attribute_names(const std::string& object) const {
+  const Place place{impl_->path, object};
+  return h5::attribute_names(h5::open_object(impl_->file.get(), place).get(), place);
+}
+
+std::optional<AttributeValue> Hdf5File::attribute(const std::string& object, const std::string& name) const {
+  const Place place{impl_->path, object};
+  const Handle handle = h5::open_object(impl_->file.get(), place);
+  if (!h5::has_attribute(handle.get(), name, place)) return std::nullopt;
+  return read_value(h5::open_attribute(handle.get(), name, place).get(), place);
+}
+
+std::string Hdf5File::text(const std::string& object, const std::string& name) const {
+  const auto value = attribute(object, name);
+  if (!value) throw FileError(impl_->path + ": " + object + " has no attribute '" + name + "'");
+  if (const auto* held = std::get_if<std::string>(&*value)) return *held;
+  throw FileError(impl_->path + ": attribute '" + name + "' of " + object + " is not text");
+}
+
+std::int64_t Hdf5File::integer(const std::string& object, const std::string& name) const {
+  const auto value = attribute(object, name);
+  if (!value) throw FileError(impl_->path + ": " + object + " has no attribute '" + name + "'");
+  if (const auto* held = std::get_if<std::int64_t>(&*value)) return *held;
+  if (const auto* held = std::get_if<std::uint64_t>(&*value)) return static_cast<std::int64_t>(*held);
+  throw FileError(impl_->path + ": attribute '" + name + "' of " + object + " is not an integer");
+}
+
+DatasetInfo Hdf5File::dataset_info(const std::string& dataset) const {
+  const Place place{impl_->path, dataset};
+  const Handle handle = h5::open_dataset(impl_->file.get(), place);
+  const Handle type = h5::dataset_type(handle.get(), place);
+  const Handle space = h5::dataset_space(handle.get(), place);
+  DatasetInfo info;
+  info.element_bytes = H5Tget_size(type.get());
+  info.shape = checked_shape(handle.get(), h5::extent(space.get(), place), info.element_bytes, place);
+  info.stored_bytes = static_cast<std::int64_t>(h5::stored_bytes(handle.get()));
+  switch (H5Tget_class(type.get())) {
+    case H5T_INTEGER:
+      info.kind = H5Tget_sign(type.get()) == H5T_SGN_NONE ? DatasetInfo::Kind::unsigned_integer
+                                                          : DatasetInfo::Kind::signed_integer;
+      break;
+    case H5T_FLOAT: info.kind = DatasetInfo::Kind::floating; break;
+    case H5T_STRING: info.kind = DatasetInfo::Kind::text; break;
+    default: break;
+  }
+  return info;
+}
+
+DType Hdf5File::stored_dtype(const std::string& dataset) const {
+  const Place place{impl_->path, dataset};
+  const Handle handle = h5::open_dataset(impl_->file.get(), place);
+  const Handle type = h5::dataset_type(handle.get(), place);
+  for (const DType dtype : {DType::uint8, DType::bfloat16, DType::int32, DType::float32, DType::float64}) {
+    if (H5Tequal(type.get(), memory_type(dtype)) > 0) return dtype;
+  }
+  throw FileError(impl_->path + ": " + dataset + " has an element type that dumps do not use");
+}
+
+Tensor Hdf5File::read(const std::string& dataset, DType dtype) const { return read_rows(dataset, dtype, 0, -1); }
+
+Tensor Hdf5File::read_rows(const std::string& dataset, DType dtype, std::int64_t first, std::int64_t count) const {
+  const Place place{impl_->path, dataset};
+  const Handle handle = h5::open_dataset(impl_->file.get(), place);
+  const Handle type = h5::dataset_type(handle.get(), place);
+  if (H5Tequal(type.get(), memory_type(dtype)) <= 0) {
+    throw FileError(impl_->path + ": " + dataset + " is not stored as " + std::string(name(dtype)) + " bits");
+  }
+  const Handle space = h5::dataset_space(handle.get(), place);
+  const Extent shape = h5::extent(space.get(), place);
+  std::vector<std::int64_t> wanted = checked_shape(handle.get(), shape, size_bytes(dtype), place);
+  if (count < 0) {
+    Tensor tensor(dtype, wanted);
+    if (tensor.elements() > 0) {
+      h5::read_dataset(handle.get(), memory_type(dtype), H5S_ALL, H5S_ALL, tensor.bytes().data(), place);
+    }
+    return tensor;
+  }
+  if (wanted.empty() || first < 0 || count > wanted[0] - first) {
+    throw FileError(impl_->path + ": " + dataset + " has no rows " + std::to_string(first) + " to " +
+                    std::to_string(first + count - 1));
+  }
+  wanted[0] = count;
+  Tensor tensor(dtype, wanted);
+  if (tensor.elements() == 0) return tensor;
+  Extent start(shape.size(), 0);
+  Extent rows = shape;
+  start[0] = static_cast<hsize_t>(first);
+  rows[0] = static_cast<hsize_t>(count);
+  h5::select_rows(space.get(), start, rows, place);
+  const Handle memory = h5::simple_space(rows, place);
+  h5::read_dataset(handle.get(), memory_type(dtype), memory.get(), space.get(), tensor.bytes().data(), place);
+  return tensor;
+}
+
+std::vector<std::string> Hdf5File::read_strings(const std::string& dataset) const {
+  const Place place{impl_->path, dataset};
+  const Handle handle = h5::open_dataset(impl_->file.get(), place);
+  const Handle type = h5::dataset_type(handle.get(), place);
+  if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0) {
+    throw FileError(impl_->path + ": " + dataset + " does not hold fixed-length strings");
+  }
+  const std::size_t width = H5Tget_size(type.get());
+  const Handle space = h5::dataset_space(handle.get(), place);
+  const auto shape = checked_shape(handle.get(), h5::extent(space.get(), place), width, place);
+  const auto count = static_cast<std::size_t>(Tensor::count(shape));
+  std::string bytes(count * width, '\0');
+  if (count > 0) h5::read_dataset(handle.get(), type.get(), H5S_ALL, H5S_ALL, bytes.data(), place);
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < count; ++i) result.push_back(trimmed(bytes.substr(i * width, width) + '\0'));
+  return result;
+}
+
+// -------------------------------------------------------------------------------------------- writing
+
+Hdf5Group::Hdf5Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Hdf5Group::~Hdf5Group() = default;
+Hdf5Group::Hdf5Group(Hdf5Group&&) noexcept = default;
+Hdf5Group& Hdf5Group::operator=(Hdf5Group&&) noexcept = default;
+
+Hdf5Group Hdf5Group::create_group(const std::string& name) {
+  Handle handle = h5::create_group(impl_->group.get(), {*impl_->file, name});
+  return Hdf5Group(std::make_unique<Impl>(Impl{impl_->file, name, std::move(handle)}));
+}
+
+Hdf5Group Hdf5Group::create_unlinked_group(const std::string& name) {
+  Handle handle = h5::create_unlinked_group(impl_->group.get(), {*impl_->file, name});
+  return Hdf5Group(std::make_unique<Impl>(Impl{impl_->file, name, std::move(handle)}));
+}
+
+void Hdf5Group::link(const Hdf5Group& unlinked, const std::string& name) {
+  h5::link(impl_->group.get(), unlinked.impl_->group.get(), name, {*impl_->file, name});
+}
+
+namespace {
+
+void set_on(hid_t object, const std::string& name, const AttributeValue& value, const Place& place) {
+  const Handle space = h5::scalar_space(place);
+  const auto write = [&](hid_t type, const void* data) {
+    h5::write_attribute(h5::create_attribute(object, name, type, space.get(), place).get(), type, data, place);
+  };
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    const Handle type = h5::text_type(text->size(), place);
+    write(type.get(), text->c_str());
+  } else if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    write(H5T_STD_I64LE, integer);
+  } else if (const auto* natural = std::get_if<std::uint64_t>(&value)) {
+    write(H5T_STD_U64LE, natural);
+  } else if (const auto* single = std::get_if<float>(&value)) {
+    write(H5T_IEEE_F32LE, single);
+  } else {
+    write(H5T_IEEE_F64LE, &std::get<double>(value));
+  }
+}
+
+}  // namespace
+
+void Hdf5Group::set(const std::string& attribute, const AttributeValue& value) {
+  set_on(impl_->group.get(), attribute, value, {*impl_->file, impl_->name});
+}
+
+void Hdf5Group::overwrite(const std::string& attribute, std::int64_t value) {
+  const Place place{*impl_->file, impl_->name};
+  h5::write_attribute(h5::open_attribute(impl_->group.get(), attribute, place).get(), H5T_STD_I64LE, &value, place);
+}
+
+void Hdf5Group::write(const std::string& name, const Tensor& tensor, const Attributes& attributes,
+                      const StorageOptions& options) {
+  const Place place{*impl_->file, name};
+  const Extent shape(tensor.shape().begin(), tensor.shape().end());
+  const hid_t type = memory_type(tensor.dtype());
+  const h5::Layout layout =
+      storage(shape, tensor.bytes().size(), size_bytes(tensor.dtype()), options.compress);
+  const Handle space = h5::simple_space(shape, place);
+  const Handle dataset = h5::create_dataset(impl_->group.get(), type, space.get(), layout, place);
+  for (const auto& [key, value] : attributes) set_on(dataset.get(), key, value, place);
+  if (tensor.elements() > 0) h5::write_dataset(dataset.get(), type, tensor.bytes().data(), place);
+}
+
+void Hdf5Group::write_strings(const std::string& name, const std::vector<std::string>& values,
+                              const StorageOptions& options) {
+  const Place place{*impl_->file, name};
+  std::size_t width = 1;
+  for (const std::string& value : values) width = std::max(width, value.size());
+  std::string bytes;
+  for (std::string value : values) {
+    value.resize(width, '\0');
+    bytes += value;
+  }
+  const Extent shape{values.size()};
+  const Handle type = h5::text_type(width, place);
+  const Handle space = h5::simple_space(shape, place);
+  const Handle dataset = h5::create_dataset(impl_->group.get(), type.get(), space.get(),
+                                            storage(shape, bytes.size(), width, options.compress), place);
+  if (!values.empty()) h5::write_dataset(dataset.get(), type.get(), bytes.data(), place);
+}
+
+}  // namespace dsv4::io
