@@ -1,0 +1,103 @@
+#include <algorithm>
+#include <array>
+
+#include "reference/hadamard.hpp"
+#include "reference/indexer_scores.hpp"
+#include "reference/kv_row.hpp"
+#include "reference/stages.hpp"
+
+namespace dsv4::reference {
+namespace {
+
+constexpr int kRopeFirst = kIndexDim - kRopeDim;
+
+/// The query's product of one token as bf16 rows, RoPE on dims 64..127 applied (axis rope_input).
+void project_bf16(const StageContext& context, const LinearInput& input, std::vector<std::uint16_t>& rows) {
+  const Matrix& weight = context.weights().indexer_wq_b;
+  const std::int64_t width = weight.rows;
+  rows.resize(static_cast<std::size_t>(context.tokens() * width));
+  linear(weight, all_outputs(weight), input.activations(), context.tokens(), rows.data(), width);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t token = 0; token < context.tokens(); ++token) {
+    if (context.padding(token)) continue;
+    const RopeAngles angles = context.state.rope.at(context.position(token));
+    for (std::int64_t at = token * width; at < (token + 1) * width; at += kIndexDim) {
+      rope_rotate(rows.data() + at + kRopeFirst, angles, RopeDirection::forward);
+    }
+  }
+}
+
+void project_f32(const StageContext& context, const LinearInput& input, std::vector<std::uint16_t>& rows) {
+  const Matrix& weight = context.weights().indexer_wq_b;
+  const std::int64_t width = weight.rows;
+  rows.resize(static_cast<std::size_t>(context.tokens() * width));
+  std::vector<float> wide(rows.size());
+  linear(weight, all_outputs(weight), input.activations(), context.tokens(), wide.data(), width);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t token = 0; token < context.tokens(); ++token) {
+    if (context.padding(token)) continue;
+    const RopeAngles angles = context.state.rope.at(context.position(token));
+    for (std::int64_t at = token * width; at < (token + 1) * width; at += kIndexDim) {
+      rope_rotate(wide.data() + at + kRopeFirst, angles, RopeDirection::forward);
+      round_bf16(wide.data() + at, kIndexDim, rows.data() + at);
+    }
+  }
+}
+
+}  // namespace
+
+void indexer_query(StageContext& context) {
+  const Geometry& geometry = context.geometry();
+  const Profile& profile = context.profile();
+  const std::int64_t tokens = context.tokens();
+  const std::int64_t heads = geometry.index_heads;
+  const IndexCache format = profile.get<IndexCache>();
+  const bool fp4 = format == IndexCache::fp4;
+  const bool rotate = profile.get<IndexRotation>() == IndexRotation::both;
+  const int blocks = index_scales(format);
+  const auto latent = context.input(TensorId::q_latent).as<std::uint16_t>();
+  const auto hidden = context.input(TensorId::hidden).as<std::uint16_t>();
+
+  std::vector<std::uint16_t> rows;
+  {
+    const LinearInput input(profile, latent.data(), tokens, geometry.q_lora);
+    if (profile.get<RopeInput>() == RopeInput::bf16) {
+      project_bf16(context, input, rows);
+    } else {
+      project_f32(context, input, rows);
+    }
+  }
+  std::vector<std::uint16_t> projected(static_cast<std::size_t>(tokens * heads));
+  Activations input;
+  input.bf16 = hidden.data();
+  const Matrix& weights_proj = context.weights().indexer_weights_proj;
+  linear(weights_proj, all_outputs(weights_proj), input, tokens, projected.data(), heads);
+
+  Tensor codes(fp4 ? DType::float4_e2m1fn : DType::float8_e4m3fn, {tokens, heads, kIndexDim});
+  Tensor scales(fp4 ? DType::float8_e8m0fnu : DType::float32, {tokens, heads, blocks});
+  Tensor weights(DType::float32, {tokens, heads});
+  std::vector<std::uint8_t> scale_bytes(static_cast<std::size_t>(tokens * heads * blocks));
+  std::uint8_t* const code_rows = codes.as<std::uint8_t>().data();
+  float* const weight_rows = weights.as<float>().data();
+  const IndexRound round = profile.get<IndexRound>();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    for (std::int64_t at = token * heads; at < (token + 1) * heads; ++at) {
+      std::uint16_t* row = rows.data() + at * kIndexDim;
+      if (rotate) hadamard128(row, row);
+      quantize_index(row, format, code_rows + at * kIndexDim, scale_bytes.data() + at * blocks);
+    }
+    index_head_weights(projected.data() + token * heads, static_cast<int>(heads),
+                       fp4 ? nullptr : scale_bytes.data() + token * heads, round, weight_rows + token * heads);
+  }
+  if (fp4) {
+    std::ranges::copy(scale_bytes, scales.as<std::uint8_t>().begin());
+  } else {
+    widen_scales(scale_bytes.data(), std::ssize(scale_bytes), scales.as<float>().data());
+  }
+  context.publish(TensorId::query_codes, std::move(codes));
+  context.publish(TensorId::query_scales, std::move(scales));
+  context.publish(TensorId::query_weights, std::move(weights));
+}
+
+}  // namespace dsv4::reference

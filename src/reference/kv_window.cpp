@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <array>
+
+#include "reference/kv_row.hpp"
+#include "reference/norm_rotate.hpp"
+#include "reference/stages.hpp"
+
+namespace dsv4::reference {
+namespace {
+
+/// Every row of the step goes into its page: a token of a chunk attends to keys that the chunk's end has left
+/// behind. A row whose page is not held, or that a restore step keeps, is not written.
+void write_pages(StageContext& context, const Tensor& page_bytes) {
+  for (const RequestStep& request : context.plan.requests) {
+    const Slots slots = context.slots(request);
+    for (std::int32_t i = 0; i < request.row_count; ++i) {
+      const std::int32_t position = request.begin + i;
+      if (position < request.from.window) continue;
+      const std::int64_t slot = slots.find(Cache::window, position);
+      if (slot < 0) continue;
+      context.write(Stage::kv_window, Cache::window, slot, request.request, position,
+                    page_bytes.bytes().subspan((request.first_row + i) * layout::kKvRowBytes, layout::kKvRowBytes));
+    }
+  }
+}
+
+}  // namespace
+
+void kv_window(StageContext& context) {
+  const Geometry& geometry = context.geometry();
+  const LayerWeights& weights = context.weights();
+  const std::int64_t tokens = context.tokens();
+  const auto hidden = context.input(TensorId::hidden).as<std::uint16_t>();
+  Tensor normed(DType::bfloat16, {tokens, kHeadDim});
+  Tensor kv(DType::bfloat16, {tokens, kHeadDim});
+  Tensor codes(DType::float8_e4m3fn, {tokens, kNopeDim});
+  Tensor rope(DType::bfloat16, {tokens, kRopeDim});
+  Tensor scales(DType::float8_e8m0fnu, {tokens, layout::kKvScales});
+  Tensor page_bytes(DType::uint8, {tokens, layout::kKvRowBytes});
+  std::vector<std::uint16_t> raw(static_cast<std::size_t>(tokens * kHeadDim));
+  {
+    const LinearInput input(context.profile(), hidden.data(), tokens, geometry.dim);
+    linear(weights.wkv, all_outputs(weights.wkv), input.activations(), tokens, raw.data(), kHeadDim);
+  }
+  const NormRotate how{weights.kv_norm.data(), geometry.eps, context.profile().get<NormWeight>(),
+                       context.profile().get<RopeInput>()};
+  const QuantFloor floor = kv_floor(context.profile());
+  std::uint16_t* const normed_rows = normed.as<std::uint16_t>().data();
+  std::uint16_t* const kv_rows = kv.as<std::uint16_t>().data();
+  std::uint16_t* const rope_rows = rope.as<std::uint16_t>().data();
+  std::uint8_t* const code_rows = codes.as<std::uint8_t>().data();
+  std::uint8_t* const scale_rows = scales.as<std::uint8_t>().data();
+  std::byte* const byte_rows = page_bytes.bytes().data();
+#pragma omp parallel for schedule(static)
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    if (context.padding(token)) continue;
+    std::array<float, kHeadDim> x;
+    widen_bf16(raw.data() + token * kHeadDim, kHeadDim, x.data());
+    std::uint16_t* row = kv_rows + token * kHeadDim;
+    norm_rotate(how, x.data(), kHeadDim, context.state.rope.at(context.position(token)),
+                normed_rows + token * kHeadDim, row);
+    std::copy_n(row + kNopeDim, kRopeDim, rope_rows + token * kRopeDim);
+    encode_kv_row(row, floor, code_rows + token * kNopeDim, scale_rows + token * layout::kKvScales,
+                  byte_rows + token * layout::kKvRowBytes);
+  }
+  write_pages(context, page_bytes);
+  context.publish(TensorId::window_normed, std::move(normed));
+  context.publish(TensorId::window_kv, std::move(kv));
+  context.publish(TensorId::window_codes, std::move(codes));
+  context.publish(TensorId::window_rope, std::move(rope));
+  context.publish(TensorId::window_scales, std::move(scales));
+  context.publish(TensorId::window_page_bytes, std::move(page_bytes));
+}
+
+}  // namespace dsv4::reference
