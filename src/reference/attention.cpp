@@ -1,87 +1,57 @@
 #include "reference/attention.hpp"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <limits>
 #include <vector>
 
-#include "arith/bf16.hpp"
-#include "arith/bits.hpp"
-#include "arith/exp.hpp"
-#include "arith/fma.hpp"
-#include "arith/log.hpp"
 #include "model/geometry.hpp"
-#include "reference/sums.hpp"
+#include "reference/simd/kernels.hpp"
 
 namespace dsv4::reference {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr std::uint32_t kScaleBits = 0x3D3504F3;  // f32(512^-0.5)
-constexpr std::size_t kOnlineBlock = 64;
+/// Valid keys of a call in list order, and memory for the kernel. Sized once, reused by a thread.
+class Workspace {
+ public:
+  Workspace(int heads, std::size_t longest)
+      : keys_(longest),
+        index_(longest),
+        scratch_(
+            static_cast<std::size_t>(simd::attention_scratch(heads, static_cast<std::int64_t>(longest)))) {}
 
-float to_bf16_value(float x) {
-  return arith::bf16_to_f32(arith::f32_to_bf16(x));
-}
-float max_of(float m, float x) {
-  return x > m ? x : m;
-}
+  /// Heads [first, first + count) of one token.
+  void run(const simd::Kernels& kernels, const AttentionCall& call, int first, int count, const float* sink,
+           const AttentionMode& mode) {
+    std::int64_t valid = 0;
+    for (std::size_t i = 0; i < call.keys.size(); ++i) {
+      if (call.keys[i] == nullptr) continue;
+      keys_[static_cast<std::size_t>(valid)] = call.keys[i];
+      index_[static_cast<std::size_t>(valid)] = static_cast<std::int32_t>(i);
+      ++valid;
+    }
+    const std::int64_t offset = std::int64_t{first} * kHeadDim;
+    if (valid == 0) {
+      constexpr float kInfinity = std::numeric_limits<float>::infinity();
+      std::fill_n(call.out + offset, std::int64_t{count} * kHeadDim, std::uint16_t{0});
+      std::fill_n(call.lse + first, count, mode.empty_lse == EmptyLse::plus_inf ? kInfinity : -kInfinity);
+      return;
+    }
+    kernels.attention({call.query + offset, sink + first, count, keys_.data(), index_.data(), valid,
+                       static_cast<std::int64_t>(call.keys.size()), mode.softmax == Softmax::online64_bf16_p,
+                       mode.sink_in_max == SinkInMax::yes, call.out + offset, call.lse + first,
+                       scratch_.data()});
+  }
 
-/// One head while its keys are taken in.
-struct Head {
-  const float* query;
-  float sink;
-  std::vector<float> z;  ///< by list index
-  std::vector<float> e;  ///< by list index, +0 where invalid (adding +0 to a lane changes nothing)
-  std::vector<float> o = std::vector<float>(kHeadDim);
-  float m = -kInfinity;
-  float sum = 0;
+ private:
+  std::vector<const float*> keys_;
+  std::vector<std::int32_t> index_;
+  std::vector<float> scratch_;
 };
 
-void logits(Head& head, std::span<const float* const> keys) {
-  const float scale = arith::from_bits(kScaleBits);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i] != nullptr) head.z[i] = dot32(head.query, keys[i], kHeadDim) * scale;
-  }
-}
-
-void two_pass(Head& head, std::span<const float* const> keys, bool sink_in_max) {
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i] != nullptr) head.m = max_of(head.m, head.z[i]);
-  }
-  if (sink_in_max) head.m = max_of(head.m, head.sink);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i] != nullptr) head.e[i] = arith::exp(head.z[i] - head.m);
-  }
-  head.sum = sum32(head.e.data(), static_cast<std::int64_t>(head.e.size()));
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i] == nullptr) continue;
-    for (std::size_t c = 0; c < kHeadDim; ++c) head.o[c] = arith::fma(head.e[i], keys[i][c], head.o[c]);
-  }
-}
-
-void online64(Head& head, std::span<const float* const> keys, bool sink_in_max) {
-  if (sink_in_max) head.m = max_of(head.m, head.sink);
-  for (std::size_t begin = 0; begin < keys.size(); begin += kOnlineBlock) {
-    const std::size_t end = std::min(keys.size(), begin + kOnlineBlock);
-    float m = head.m;
-    for (std::size_t i = begin; i < end; ++i) {
-      if (keys[i] != nullptr) m = max_of(m, head.z[i]);
-    }
-    const float f = head.m == -kInfinity ? 0.0F : arith::exp(head.m - m);
-    for (std::size_t i = begin; i < end; ++i) {
-      if (keys[i] != nullptr) head.e[i] = arith::exp(head.z[i] - m);
-    }
-    head.sum = arith::fma(head.sum, f, sum32(head.e.data() + begin, static_cast<std::int64_t>(end - begin)));
-    for (std::size_t c = 0; c < kHeadDim; ++c) {
-      float o = head.o[c] * f;
-      for (std::size_t i = begin; i < end; ++i) {
-        if (keys[i] != nullptr) o = arith::fma(to_bf16_value(head.e[i]), keys[i][c], o);
-      }
-      head.o[c] = o;
-    }
-    head.m = m;
-  }
-}
+/// Heads that are worth a task of their own when there are too few tokens for the threads.
+constexpr int kHeadGroup = 32;
 
 }  // namespace
 
@@ -90,36 +60,27 @@ AttentionMode attention_mode(const Profile& profile) {
 }
 
 void attention(const AttentionCall& call, int heads, const float* sink, const AttentionMode& mode) {
-  const bool empty =
-      std::all_of(call.keys.begin(), call.keys.end(), [](const float* key) { return key == nullptr; });
-  for (int h = 0; h < heads; ++h) {
-    std::uint16_t* out = call.out + static_cast<std::int64_t>(h) * kHeadDim;
-    if (empty) {
-      std::fill(out, out + kHeadDim, std::uint16_t{0});
-      call.lse[h] = mode.empty_lse == EmptyLse::plus_inf ? kInfinity : -kInfinity;
-      continue;
-    }
-    float query[kHeadDim];
-    for (int c = 0; c < kHeadDim; ++c) query[c] = arith::bf16_to_f32(call.query[h * kHeadDim + c]);
-    Head head{query, sink[h], std::vector<float>(call.keys.size()), std::vector<float>(call.keys.size())};
-    logits(head, call.keys);
-    const bool sink_in_max = mode.sink_in_max == SinkInMax::yes;
-    if (mode.softmax == Softmax::two_pass) {
-      two_pass(head, call.keys, sink_in_max);
-    } else {
-      online64(head, call.keys, sink_in_max);
-    }
-    const float den = head.sum + arith::exp(head.sink - head.m);
-    for (std::size_t c = 0; c < kHeadDim; ++c) out[c] = arith::f32_to_bf16(head.o[c] / den);
-    call.lse[h] = head.m + arith::log(head.sum);
-  }
+  Workspace workspace(heads, call.keys.size());
+  workspace.run(simd::kernels(), call, 0, heads, sink, mode);
 }
 
 void attention(std::span<const AttentionCall> calls, int heads, const float* sink,
                const AttentionMode& mode) {
-  const auto count = static_cast<std::int64_t>(calls.size());
+  std::size_t longest = 0;
+  for (const AttentionCall& call : calls) longest = std::max(longest, call.keys.size());
+  const auto tokens = static_cast<std::int64_t>(calls.size());
+  const int threads = omp_get_max_threads();
+  const int group = tokens < 4 * std::int64_t{threads} ? std::min(heads, kHeadGroup) : heads;
+  const std::int64_t groups = (heads + group - 1) / group;
+  std::vector<Workspace> workspaces(static_cast<std::size_t>(threads), Workspace(group, longest));
+  const simd::Kernels& kernels = simd::kernels();
 #pragma omp parallel for schedule(dynamic)
-  for (std::int64_t i = 0; i < count; ++i) attention(calls[static_cast<std::size_t>(i)], heads, sink, mode);
+  for (std::int64_t i = 0; i < tokens * groups; ++i) {
+    const int first = static_cast<int>(i % groups) * group;
+    workspaces[static_cast<std::size_t>(omp_get_thread_num())].run(
+        kernels, calls[static_cast<std::size_t>(i / groups)], first, std::min(group, heads - first), sink,
+        mode);
+  }
 }
 
 }  // namespace dsv4::reference

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "arith/bf16.hpp"
 #include "arith/bits.hpp"
 #include "arith/e2m1.hpp"
-#include "arith/e4m3.hpp"
 #include "arith/ue8m0.hpp"
+#include "model/error.hpp"
+#include "reference/simd/kernels.hpp"
 
 namespace dsv4::reference {
 namespace {
@@ -14,49 +14,48 @@ namespace {
 constexpr float kLargestE4m3 = 448.0F;
 constexpr float kLargestE2m1 = 6.0F;
 constexpr int kE2m1Block = 32;
+constexpr int kLargestBlock = 128;
 /// 1e-4 in f32, of the amax or of the scale.
 constexpr std::uint32_t kE4m3FloorBits = 0x38D1B717;
 /// 6 * 2^-126.
 constexpr float kE2m1Floor = 0x1.8p-124F;
 
-float load(std::uint16_t bf16) {
-  return arith::bf16_to_f32(bf16);
-}
-float load(float x) {
-  return x;
-}
-
-float max_of(float m, float x) {
-  return x > m ? x : m;
-}
-
-template <class Value>
-float amax(const Value* x, std::int64_t n) {
-  float m = 0.0F;
-  for (std::int64_t i = 0; i < n; ++i) {
-    m = max_of(m, arith::from_bits(arith::to_bits(load(x[i])) & 0x7FFFFFFFU));
-  }
-  return m;
-}
-
-/// A floor of the scale s is a floor of 448 * s on the amax wherever the quotient is then rounded up to a
-/// power of two, but the quotient is what section 4 rounds, so the floored quotient itself is handed on.
-std::uint8_t e4m3_scale(float m, QuantFloor floor) {
+/// A floor of the quotient is itself a quotient: section 4 rounds it up to a power of two.
+std::uint8_t e4m3_scale(float amax, QuantFloor floor) {
   const float least = arith::from_bits(kE4m3FloorBits);
-  if (floor == QuantFloor::amax) return arith::ue8m0_scale_for(max_of(least, m), kLargestE4m3);
-  return arith::ue8m0_scale_for(max_of(least, m / kLargestE4m3), 1.0F);
+  if (floor == QuantFloor::amax) return arith::ue8m0_scale_for(std::max(least, amax), kLargestE4m3);
+  return arith::ue8m0_scale_for(std::max(least, amax / kLargestE4m3), 1.0F);
+}
+
+/// Calls body(first, x, count) for each block, x as f32.
+template <class Body>
+void for_each_block(const std::uint16_t* bf16, std::int64_t n, int block, const Body& body) {
+  require(block > 0 && block <= kLargestBlock, "quantiser: block longer than 128");
+  float x[kLargestBlock];
+  for (std::int64_t begin = 0; begin < n; begin += block) {
+    const std::int64_t count = std::min<std::int64_t>(n - begin, block);
+    simd::kernels().widen_bf16(bf16 + begin, count, x);
+    body(begin, x, count);
+  }
+}
+
+template <class Body>
+void for_each_block(const float* values, std::int64_t n, int block, const Body& body) {
+  require(block > 0, "quantiser: block must be positive");
+  for (std::int64_t begin = 0; begin < n; begin += block) {
+    body(begin, values + begin, std::min<std::int64_t>(n - begin, block));
+  }
 }
 
 template <class Value>
-void quantize_e4m3_of(const Value* x, std::int64_t n, int block, QuantFloor floor, std::uint8_t* codes,
+void quantize_e4m3_of(const Value* values, std::int64_t n, int block, QuantFloor floor, std::uint8_t* codes,
                       std::uint8_t* scales) {
-  for (std::int64_t begin = 0; begin < n; begin += block) {
-    const std::int64_t end = std::min(n, begin + block);
-    const std::uint8_t scale = e4m3_scale(amax(x + begin, end - begin), floor);
-    const float inverse = arith::ue8m0_inverse(scale);
+  const simd::Kernels& kernels = simd::kernels();
+  for_each_block(values, n, block, [&](std::int64_t begin, const float* x, std::int64_t count) {
+    const std::uint8_t scale = e4m3_scale(kernels.amax(x, count), floor);
     scales[begin / block] = scale;
-    for (std::int64_t i = begin; i < end; ++i) codes[i] = arith::f32_to_e4m3(load(x[i]) * inverse);
-  }
+    kernels.encode_e4m3(x, count, arith::ue8m0_inverse(scale), codes + begin);
+  });
 }
 
 }  // namespace
@@ -76,20 +75,21 @@ void quantize_e4m3(const float* x, std::int64_t n, int block, QuantFloor floor, 
 }
 
 void quantize_e2m1(const std::uint16_t* bf16, std::int64_t n, std::uint8_t* codes, std::uint8_t* scales) {
-  for (std::int64_t begin = 0; begin < n; begin += kE2m1Block) {
-    const std::int64_t end = std::min(n, begin + kE2m1Block);
-    const float m = max_of(kE2m1Floor, amax(bf16 + begin, end - begin));
-    const std::uint8_t scale = arith::ue8m0_scale_for(m, kLargestE2m1);
-    const float inverse = arith::ue8m0_inverse(scale);
+  const simd::Kernels& kernels = simd::kernels();
+  for_each_block(bf16, n, kE2m1Block, [&](std::int64_t begin, const float* x, std::int64_t count) {
+    const float amax = std::max(kE2m1Floor, kernels.amax(x, count));
+    const std::uint8_t scale = arith::ue8m0_scale_for(amax, kLargestE2m1);
     scales[begin / kE2m1Block] = scale;
-    for (std::int64_t i = begin; i < end; ++i) codes[i] = arith::f32_to_e2m1(load(bf16[i]) * inverse);
-  }
+    kernels.encode_e2m1(x, count, arith::ue8m0_inverse(scale), codes + begin);
+  });
 }
 
 void dequantize_e4m3(const std::uint8_t* codes, const std::uint8_t* scales, std::int64_t n, int block,
                      float* out) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = arith::e4m3_to_f32(codes[i]) * arith::ue8m0_to_f32(scales[i / block]);
+  const simd::Kernels& kernels = simd::kernels();
+  for (std::int64_t begin = 0; begin < n; begin += block) {
+    kernels.decode_e4m3(codes + begin, std::min<std::int64_t>(n - begin, block),
+                        arith::ue8m0_to_f32(scales[begin / block]), out + begin);
   }
 }
 
@@ -102,21 +102,23 @@ void dequantize_e2m1_packed(const std::uint8_t* packed, const std::uint8_t* scal
 }
 
 void decode_e4m3(const std::uint8_t* codes, std::int64_t n, float* out) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = arith::e4m3_to_f32(codes[i]);
+  simd::kernels().decode_e4m3(codes, n, 1.0F, out);
 }
 
 void dequantize_e2m1(const std::uint8_t* codes, const std::uint8_t* scales, std::int64_t n, float* out) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = arith::e2m1_to_f32(codes[i]) * arith::ue8m0_to_f32(scales[i / kE2m1Block]);
+  const simd::Kernels& kernels = simd::kernels();
+  for (std::int64_t begin = 0; begin < n; begin += kE2m1Block) {
+    kernels.decode_e2m1(codes + begin, std::min<std::int64_t>(n - begin, kE2m1Block),
+                        arith::ue8m0_to_f32(scales[begin / kE2m1Block]), out + begin);
   }
 }
 
 void widen_bf16(const std::uint16_t* in, std::int64_t n, float* out) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = arith::bf16_to_f32(in[i]);
+  simd::kernels().widen_bf16(in, n, out);
 }
 
 void round_bf16(const float* in, std::int64_t n, std::uint16_t* out) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = arith::f32_to_bf16(in[i]);
+  simd::kernels().round_bf16(in, n, out);
 }
 
 }  // namespace dsv4::reference

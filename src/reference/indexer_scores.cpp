@@ -1,21 +1,21 @@
 #include "reference/indexer_scores.hpp"
 
+#include <omp.h>
+
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "arith/bf16.hpp"
 #include "arith/ue8m0.hpp"
 #include "model/geometry.hpp"
-#include "reference/sums.hpp"
+#include "reference/simd/kernels.hpp"
 
 namespace dsv4::reference {
 namespace {
 
 float to_bf16_value(float x) {
   return arith::bf16_to_f32(arith::f32_to_bf16(x));
-}
-float relu(float x) {
-  return x > 0.0F ? x : 0.0F;
 }
 
 }  // namespace
@@ -34,26 +34,47 @@ void index_head_weights(const std::uint16_t* projected, int heads, const std::ui
   }
 }
 
+namespace {
+
+simd::ScoreTask task_of(const IndexScoreCall& call, int heads, IndexRound round, float* scratch) {
+  return {call.query,  call.weights, call.keys, call.key_scales, call.count, heads, round == IndexRound::bf16,
+          call.scores, scratch};
+}
+
+std::vector<float> scratch_for(int heads) {
+  return std::vector<float>(static_cast<std::size_t>(simd::score_scratch(heads)));
+}
+
+}  // namespace
+
 void index_scores(const IndexScoreCall& call, int heads, IndexRound round) {
-  const auto head_count = static_cast<std::size_t>(heads);
-  std::vector<float> terms(head_count);
-  for (std::int64_t j = 0; j < call.count; ++j) {
-    const float* key = call.keys + j * kIndexDim;
-    for (std::size_t h = 0; h < head_count; ++h) {
-      const float t = dot32(call.query + h * kIndexDim, key, kIndexDim);
-      terms[h] =
-          round == IndexRound::bf16 ? to_bf16_value(relu(to_bf16_value(t)) * call.weights[h]) : relu(t);
-    }
-    const float sum = round == IndexRound::bf16 ? to_bf16_value(sum32(terms.data(), heads))
-                                                : dot32(terms.data(), call.weights, heads);
-    call.scores[j] = call.key_scales != nullptr ? sum * call.key_scales[j] : sum;
-  }
+  std::vector<float> scratch = scratch_for(heads);
+  simd::kernels().scores(task_of(call, heads, round, scratch.data()));
 }
 
 void index_scores(std::span<const IndexScoreCall> calls, int heads, IndexRound round) {
-  const auto count = static_cast<std::int64_t>(calls.size());
+  // Few tokens with many keys (decode) are cut into runs of keys, so that every thread has work.
+  constexpr std::int64_t kRun = 1020;  // a multiple of every tile height
+  std::vector<IndexScoreCall> runs;
+  for (const IndexScoreCall& call : calls) {
+    for (std::int64_t first = 0; first < call.count; first += kRun) {
+      IndexScoreCall run = call;
+      run.keys += first * kIndexDim;
+      run.key_scales = call.key_scales != nullptr ? call.key_scales + first : nullptr;
+      run.scores += first;
+      run.count = std::min(kRun, call.count - first);
+      runs.push_back(run);
+    }
+  }
+  const auto count = static_cast<std::int64_t>(runs.size());
+  const simd::Kernels& kernels = simd::kernels();
+  std::vector<std::vector<float>> scratch(static_cast<std::size_t>(omp_get_max_threads()),
+                                          scratch_for(heads));
 #pragma omp parallel for schedule(dynamic)
-  for (std::int64_t i = 0; i < count; ++i) index_scores(calls[static_cast<std::size_t>(i)], heads, round);
+  for (std::int64_t i = 0; i < count; ++i) {
+    float* const own = scratch[static_cast<std::size_t>(omp_get_thread_num())].data();
+    kernels.scores(task_of(runs[static_cast<std::size_t>(i)], heads, round, own));
+  }
 }
 
 }  // namespace dsv4::reference

@@ -1,30 +1,21 @@
 #include "reference/linear.hpp"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <vector>
 
-#include "arith/bf16.hpp"
-#include "arith/e4m3.hpp"
-#include "arith/fma.hpp"
 #include "arith/ue8m0.hpp"
 #include "model/error.hpp"
+#include "reference/simd/kernels.hpp"
 
 namespace dsv4::reference {
 namespace {
 
-constexpr std::int64_t kBlock = 128;
+constexpr std::int64_t kBlock = simd::kSumBlock;
 
 std::int64_t blocks(std::int64_t n) {
   return (n + kBlock - 1) / kBlock;
-}
-
-float weight_value(const Matrix& w, std::int64_t n, std::int64_t k, bool scaled) {
-  const auto at = static_cast<std::size_t>(n * w.columns + k);
-  if (w.format == Matrix::Format::bf16) return arith::bf16_to_f32(w.bf16[at]);
-  const float code = arith::e4m3_to_f32(w.codes[at]);
-  if (scaled) return code;
-  const auto scale = static_cast<std::size_t>(n / kBlock * blocks(w.columns) + k / kBlock);
-  return arith::bf16_to_f32(arith::f32_to_bf16(code * arith::ue8m0_to_f32(w.scales[scale])));
 }
 
 void check_call(const Matrix& w, OutputRange range, const Activations& x) {
@@ -35,35 +26,115 @@ void check_call(const Matrix& w, OutputRange range, const Activations& x) {
           "linear: FP8 activations need scales and FP8 weights");
 }
 
-template <class Store>
-void product(const Matrix& w, OutputRange range, const Activations& x, std::int64_t tokens,
-             const Store& store) {
-  check_call(w, range, x);
-  const bool scaled = x.codes != nullptr;
-  const std::int64_t stride = x.stride != 0 ? x.stride : w.columns;
-  const std::int64_t scale_stride = x.scale_stride != 0 ? x.scale_stride : blocks(w.columns);
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < range.count; ++i) {
-    const std::int64_t n = range.first + i;
-    for (std::int64_t t = 0; t < tokens; ++t) {
-      float sum = 0;
-      for (std::int64_t begin = 0; begin < w.columns; begin += kBlock) {
-        const std::int64_t end = std::min(w.columns, begin + kBlock);
-        float block = 0;
-        for (std::int64_t k = begin; k < end; ++k) {
-          const float a = scaled ? arith::e4m3_to_f32(x.codes[t * stride + k])
-                                 : arith::bf16_to_f32(x.bf16[t * stride + k]);
-          block = arith::fma(a, weight_value(w, n, k, scaled), block);
-        }
+/// Activations of a chunk of tokens in the order in which kernels read them: [block][token][128], and the
+/// scale of each block [block][token].
+class DecodedInput {
+ public:
+  DecodedInput(std::int64_t columns, std::int64_t most_tokens)
+      : columns_(columns),
+        values_(static_cast<std::size_t>(blocks(columns) * most_tokens * kBlock)),
+        scales_(static_cast<std::size_t>(blocks(columns) * most_tokens)) {}
+
+  const float* values() const { return values_.data(); }
+  const float* scales() const { return scales_.data(); }
+
+  /// Tokens [first, first + count), spread over OpenMP threads.
+  void decode(const Activations& x, std::int64_t first, std::int64_t count) {
+    const std::int64_t stride = x.stride != 0 ? x.stride : columns_;
+    const std::int64_t scale_stride = x.scale_stride != 0 ? x.scale_stride : blocks(columns_);
+    const simd::Kernels& kernels = simd::kernels();
+#pragma omp parallel for schedule(static) if (count > 16)
+    for (std::int64_t t = 0; t < count; ++t) {
+      for (std::int64_t b = 0; b < blocks(columns_); ++b) {
+        const std::int64_t from = (first + t) * stride + b * kBlock;
+        const std::int64_t width = std::min(kBlock, columns_ - b * kBlock);
+        float* const to = values_.data() + (b * count + t) * kBlock;
         float scale = 1.0F;
-        if (scaled) {
-          const auto at = static_cast<std::size_t>(n / kBlock * blocks(w.columns) + begin / kBlock);
-          scale = arith::ue8m0_to_f32(x.scales[t * scale_stride + begin / kBlock]) *
-                  arith::ue8m0_to_f32(w.scales[at]);
+        if (x.codes != nullptr) {
+          kernels.decode_e4m3(x.codes + from, width, 1.0F, to);
+          scale = arith::ue8m0_to_f32(x.scales[(first + t) * scale_stride + b]);
+        } else {
+          kernels.widen_bf16(x.bf16 + from, width, to);
         }
-        sum = arith::fma(scale, block, sum);
+        scales_[static_cast<std::size_t>(b * count + t)] = scale;
       }
-      store(t, i, sum);
+    }
+  }
+
+ private:
+  std::int64_t columns_;
+  std::vector<float> values_;
+  std::vector<float> scales_;
+};
+
+/// Scales of outputs [first, first + count) for every block, [block][output].
+void weight_scales(const Matrix& w, std::int64_t first, std::int64_t count, float* out) {
+  const std::int64_t block_count = blocks(w.columns);
+  for (std::int64_t b = 0; b < block_count; ++b) {
+    for (std::int64_t n = 0; n < count; ++n) {
+      const auto at = static_cast<std::size_t>((first + n) / kBlock * block_count + b);
+      out[b * count + n] =
+          w.format == Matrix::Format::fp8_block128 ? arith::ue8m0_to_f32(w.scales[at]) : 1.0F;
+    }
+  }
+}
+
+/// Where a product goes; one of the pointers is set.
+struct Output {
+  float* f32;
+  std::uint16_t* bf16;
+  std::int64_t stride;
+};
+
+/// What a thread needs beside the inputs.
+struct Workspace {
+  std::vector<float> scratch;
+  std::vector<float> scales;
+};
+
+void product(const Matrix& w, OutputRange range, const Activations& x, std::int64_t tokens,
+             const Output& out) {
+  check_call(w, range, x);
+  if (tokens == 0 || range.count == 0) return;
+  const simd::Kernels& kernels = simd::kernels();
+  const std::int64_t chunk = std::min<std::int64_t>(tokens, simd::kTokenChunk);
+  const std::int64_t threads = omp_get_max_threads();
+  // Groups of whole panels, small enough that every thread gets several.
+  std::int64_t group = simd::kOutputGroup;
+  while (group > simd::kHeadPad && range.count / group < 4 * threads) group /= 2;
+  const std::int64_t groups = (range.count + group - 1) / group;
+  const bool dequantize = w.format == Matrix::Format::fp8_block128 && x.codes == nullptr;
+
+  DecodedInput input(w.columns, chunk);
+  Workspace empty{std::vector<float>(simd::kLinearScratch),
+                  std::vector<float>(static_cast<std::size_t>(blocks(w.columns) * group))};
+  std::vector<Workspace> workspaces(static_cast<std::size_t>(threads), empty);
+  for (std::int64_t first_token = 0; first_token < tokens; first_token += chunk) {
+    const std::int64_t count = std::min(chunk, tokens - first_token);
+    input.decode(x, first_token, count);
+#pragma omp parallel for schedule(dynamic)
+    for (std::int64_t g = 0; g < groups; ++g) {
+      Workspace& own = workspaces[static_cast<std::size_t>(omp_get_thread_num())];
+      const std::int64_t first = g * group;
+      const std::int64_t outputs = std::min(group, range.count - first);
+      const std::int64_t row = range.first + first;
+      weight_scales(w, row, outputs, own.scales.data());
+      const std::int64_t to = first_token * out.stride + first;
+      simd::LinearTask task{};
+      task.x = input.values();
+      task.x_scales = input.scales();
+      task.tokens = count;
+      task.columns = w.columns;
+      task.codes = w.format == Matrix::Format::fp8_block128 ? w.codes.data() + row * w.columns : nullptr;
+      task.bf16 = w.format == Matrix::Format::bf16 ? w.bf16.data() + row * w.columns : nullptr;
+      task.w_scales = own.scales.data();
+      task.dequantize = dequantize;
+      task.outputs = outputs;
+      task.out_f32 = out.f32 != nullptr ? out.f32 + to : nullptr;
+      task.out_bf16 = out.bf16 != nullptr ? out.bf16 + to : nullptr;
+      task.out_stride = out.stride;
+      task.scratch = own.scratch.data();
+      kernels.linear(task);
     }
   }
 }
@@ -76,15 +147,12 @@ OutputRange all_outputs(const Matrix& weights) {
 
 void linear(const Matrix& weights, OutputRange range, const Activations& input, std::int64_t tokens,
             float* out, std::int64_t out_stride) {
-  product(weights, range, input, tokens,
-          [=](std::int64_t t, std::int64_t i, float value) { out[t * out_stride + i] = value; });
+  product(weights, range, input, tokens, {out, nullptr, out_stride});
 }
 
 void linear(const Matrix& weights, OutputRange range, const Activations& input, std::int64_t tokens,
             std::uint16_t* out, std::int64_t out_stride) {
-  product(weights, range, input, tokens, [=](std::int64_t t, std::int64_t i, float value) {
-    out[t * out_stride + i] = arith::f32_to_bf16(value);
-  });
+  product(weights, range, input, tokens, {nullptr, out, out_stride});
 }
 
 }  // namespace dsv4::reference

@@ -1,25 +1,20 @@
 #include "reference/pool.hpp"
 
-#include <limits>
+#include <vector>
 
-#include "arith/exp.hpp"
-#include "arith/fma.hpp"
+#include "reference/simd/kernels.hpp"
 
 namespace dsv4::reference {
 
 void pool_window(std::span<const PoolRow> rows, std::int64_t d, float* pooled) {
-  for (std::int64_t c = 0; c < d; ++c) {
-    float m = -std::numeric_limits<float>::infinity();
-    for (const PoolRow& row : rows) m = row.score[c] > m ? row.score[c] : m;
-    float den = 0;
-    float acc = 0;
-    for (const PoolRow& row : rows) {
-      const float e = arith::exp(row.score[c] - m);
-      den = den + e;
-      acc = arith::fma(e, row.kv[c], acc);
-    }
-    pooled[c] = acc / den;
+  std::vector<const float*> pointers(2 * rows.size());
+  const float** const kv = pointers.data();
+  const float** const score = kv + rows.size();
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    kv[r] = rows[r].kv;
+    score[r] = rows[r].score;
   }
+  simd::kernels().pool(kv, score, static_cast<std::int64_t>(rows.size()), d, pooled);
 }
 
 }  // namespace dsv4::reference

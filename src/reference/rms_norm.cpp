@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "arith/bf16.hpp"
-#include "reference/sums.hpp"
+#include "reference/simd/kernels.hpp"
 
 namespace dsv4::reference {
 namespace {
@@ -15,61 +15,52 @@ float to_bf16_value(float x) {
 
 /// 1 / sqrt(S / n + eps), each operation rounded once.
 float norm_factor(const float* x, std::int64_t n, float eps) {
-  const float mean = dot32(x, x, n) / static_cast<float>(n);
+  const float mean = simd::kernels().dot32(x, x, n) / static_cast<float>(n);
   return 1.0F / std::sqrt(mean + eps);
 }
 
-std::vector<float> widened(const std::uint16_t* x, std::int64_t n) {
-  std::vector<float> values(static_cast<std::size_t>(n));
-  for (std::int64_t i = 0; i < n; ++i) values[static_cast<std::size_t>(i)] = arith::bf16_to_f32(x[i]);
-  return values;
-}
-
-/// The factor of section 18: every intermediate is a bf16 value.
-float bf16_factor(const float* x, std::int64_t n, float eps) {
-  std::vector<float> squares(static_cast<std::size_t>(n));
-  for (std::int64_t i = 0; i < n; ++i) squares[static_cast<std::size_t>(i)] = to_bf16_value(x[i] * x[i]);
-  const float mean = to_bf16_value(sum32(squares.data(), n) / static_cast<float>(n));
-  const float shifted = to_bf16_value(mean + eps);
-  return to_bf16_value(1.0F / std::sqrt(shifted));
+/// The factor of section 18: every intermediate is a bf16 value. `squares` is scratch memory of n values.
+float bf16_factor(const float* x, std::int64_t n, float eps, float* squares) {
+  simd::kernels().squares_bf16(x, n, squares);
+  const float mean = to_bf16_value(simd::kernels().sum32(squares, n) / static_cast<float>(n));
+  return to_bf16_value(1.0F / std::sqrt(to_bf16_value(mean + eps)));
 }
 
 }  // namespace
 
 void rms_norm(const float* x, std::int64_t n, const std::uint16_t* weight, float eps, NormWeight order,
               float* out) {
-  const float factor = norm_factor(x, n, eps);
-  for (std::int64_t i = 0; i < n; ++i) {
-    float y = x[i] * factor;
-    if (order == NormWeight::round_then) y = to_bf16_value(y);
-    if (weight != nullptr) y = y * arith::bf16_to_f32(weight[i]);
-    out[i] = y;
-  }
+  simd::kernels().scale_row(x, n, norm_factor(x, n, eps), order == NormWeight::round_then, weight, out);
 }
 
 void rms_norm(const std::uint16_t* x, std::int64_t n, const std::uint16_t* weight, float eps,
               NormWeight order, std::uint16_t* out) {
-  std::vector<float> values = widened(x, n);
+  std::vector<float> values(static_cast<std::size_t>(n));
+  simd::kernels().widen_bf16(x, n, values.data());
   rms_norm(values.data(), n, weight, eps, order, values.data());
-  for (std::int64_t i = 0; i < n; ++i) out[i] = arith::f32_to_bf16(values[static_cast<std::size_t>(i)]);
+  simd::kernels().round_bf16(values.data(), n, out);
 }
 
 void head_norm(const std::uint16_t* x, std::int64_t n, float eps, HeadNorm mode, std::uint16_t* out) {
-  const std::vector<float> values = widened(x, n);
+  const simd::Kernels& kernels = simd::kernels();
+  std::vector<float> memory(static_cast<std::size_t>(2 * n));
+  float* const values = memory.data();
+  float* const scratch = values + n;
+  kernels.widen_bf16(x, n, values);
   float factor = 0;
   switch (mode) {
     case HeadNorm::f32:
-      factor = norm_factor(values.data(), n, eps);
+      factor = norm_factor(values, n, eps);
       break;
     case HeadNorm::bf16:
-      factor = bf16_factor(values.data(), n, eps);
+      factor = bf16_factor(values, n, eps, scratch);
       break;
     case HeadNorm::factor_bf16:
-      factor = to_bf16_value(norm_factor(values.data(), n, eps));
+      factor = to_bf16_value(norm_factor(values, n, eps));
       break;
   }
-  for (std::int64_t i = 0; i < n; ++i)
-    out[i] = arith::f32_to_bf16(values[static_cast<std::size_t>(i)] * factor);
+  kernels.scale_row(values, n, factor, false, nullptr, values);
+  kernels.round_bf16(values, n, out);
 }
 
 }  // namespace dsv4::reference

@@ -1,18 +1,19 @@
 #include "reference/rope.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "arith/bf16.hpp"
-#include "arith/fma.hpp"
 #include "arith/sin_cos.hpp"
 #include "model/error.hpp"
+#include "reference/simd/kernels.hpp"
 
 namespace dsv4::reference {
 namespace {
 
 /// Pair index at which a dim turns `rotations` times within the original context. The logarithms are the only
-/// library functions near the frequencies; bound() refuses arguments whose rounding could matter.
+/// library functions near the frequencies; checked_bound() refuses arguments whose rounding could matter.
 double correction_dim(const Geometry& geometry, double rotations) {
   constexpr double kPi = 3.14159265358979323846;
   const double wave = static_cast<double>(geometry.yarn_original) / (rotations * 2 * kPi);
@@ -24,7 +25,7 @@ double checked_bound(std::string_view field, double value, double whole) {
     throw UsageError("model field " + std::string(field) + ": the YaRN bound " + std::to_string(value) +
                      " lies within 1e-6 of an integer, its rounding is not reproducible");
   }
-  return std::fmin(std::fmax(whole, 0.0), kRopeDim - 1.0);
+  return std::clamp(whole, 0.0, kRopeDim - 1.0);
 }
 
 /// f[i] = rn32(1 / rn32(p[i])), p[i] = base^(i / 32) by five IEEE square roots and products in float64.
@@ -95,21 +96,20 @@ RopeAngles RopeAngleTable::at(std::int64_t position) const {
 }
 
 void rope_rotate(float* x, const RopeAngles& angles, RopeDirection direction) {
-  for (std::size_t i = 0; i < kRopePairs; ++i) {
-    const float c = angles.cos[i];
-    const float s = direction == RopeDirection::forward ? angles.sin[i] : -angles.sin[i];
-    const float even = x[2 * i];
-    const float odd = x[2 * i + 1];
-    x[2 * i] = arith::fma(even, c, -(odd * s));
-    x[2 * i + 1] = arith::fma(odd, c, even * s);
+  if (direction == RopeDirection::forward) {
+    simd::kernels().rotate(x, angles.cos.data(), angles.sin.data(), kRopePairs);
+    return;
   }
+  std::array<float, kRopePairs> negated;
+  for (std::size_t i = 0; i < kRopePairs; ++i) negated[i] = -angles.sin[i];
+  simd::kernels().rotate(x, angles.cos.data(), negated.data(), kRopePairs);
 }
 
 void rope_rotate(std::uint16_t* x, const RopeAngles& angles, RopeDirection direction) {
   float values[kRopeDim];
-  for (int i = 0; i < kRopeDim; ++i) values[i] = arith::bf16_to_f32(x[i]);
+  simd::kernels().widen_bf16(x, kRopeDim, values);
   rope_rotate(values, angles, direction);
-  for (int i = 0; i < kRopeDim; ++i) x[i] = arith::f32_to_bf16(values[i]);
+  simd::kernels().round_bf16(values, kRopeDim, x);
 }
 
 }  // namespace dsv4::reference

@@ -1,0 +1,67 @@
+/// Tiles of dot32 in registers: kRows keys against kTileColumns heads, with the tree of section 5.
+///
+/// A vector holds one lane of the dots of many heads, so that the 32 lanes of a dot come one after the other.
+/// They are visited in bit-reversed order 0, 16, 8, 24, 4, ...; a finished lane is added to a stack of
+/// earlier results as a binary counter carries. The addends of each addition are exactly those of the tree.
+#pragma once
+
+#include "reference/simd/linear_kernel.hpp"
+
+namespace dsv4::reference::simd {
+inline namespace DSV4_ISA {
+
+constexpr int bit_reversed(int i) {
+  return ((i & 1) << 4) | ((i & 2) << 2) | (i & 4) | ((i & 8) >> 2) | ((i & 16) >> 4);
+}
+
+/// Floats of the carry stack: five levels of a tile.
+constexpr int kStackFloats = 5 * kTileRows * kTileColumns;
+
+/// out[r * out_stride + n] = dot32(key r, query column n). Keys lie kKeyStride apart; queries are transposed,
+/// element d of column n at query[d * query_stride + n].
+template <int kRows, int kDim, int kKeyStride>
+[[maybe_unused]] static void dot_tile(const float* keys, const float* query, int64_t query_stride,
+                                      float* stack, float* out, int64_t out_stride) {
+  constexpr int kTile = kRows * kTileColumns;
+  float* top = stack;
+  for (int visit = 0; visit < kLanes; ++visit) {
+    const int lane = bit_reversed(visit);
+    Vec a[kRows][2] = {};
+    for (int d = lane; d < kDim; d += kLanes) {
+      const Vec q0 = load(query + d * query_stride);
+      const Vec q1 = load(query + d * query_stride + kWidth);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const Vec k = broadcast(keys[r * kKeyStride + d]);
+        a[r][0] = fma(k, q0, a[r][0]);
+        a[r][1] = fma(k, q1, a[r][1]);
+      }
+    }
+    for (int carry = visit; (carry & 1) != 0; carry >>= 1) {
+      top -= kTile;
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        a[r][0] = load(top + r * kTileColumns) + a[r][0];
+        a[r][1] = load(top + r * kTileColumns + kWidth) + a[r][1];
+      }
+    }
+    float* const to = visit == kLanes - 1 ? out : top;
+    const int64_t stride = visit == kLanes - 1 ? out_stride : kTileColumns;
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      store(to + r * stride, a[r][0]);
+      store(to + r * stride + kWidth, a[r][1]);
+    }
+    top += kTile;
+  }
+}
+
+/// rows [heads][dim] to columns [dim][padded]; columns beyond `heads` are 0.
+DSV4_TILE void transpose_query(const float* rows, int64_t heads, int64_t dim, int64_t padded, float* out) {
+  for (int64_t h = 0; h < padded; ++h) {
+    for (int64_t d = 0; d < dim; ++d) out[d * padded + h] = h < heads ? rows[h * dim + d] : 0.0F;
+  }
+}
+
+}  // namespace DSV4_ISA
+}  // namespace dsv4::reference::simd

@@ -1,0 +1,198 @@
+/// Kernels that go along rows. Plain loops over straight-line arithmetic that the compiler vectorises; every
+/// rounding step is written out. Sections 3, 4, 5, 8, 9, 10, 12.
+#pragma once
+
+#include <stdint.h>
+
+#include "arith/bf16.hpp"
+#include "arith/bits.hpp"
+#include "arith/e2m1.hpp"
+#include "arith/e4m3.hpp"
+#include "arith/exp.hpp"
+#include "arith/fma.hpp"
+#include "reference/simd/kernels.hpp"
+#include "reference/simd/vec.hpp"
+
+namespace dsv4::reference::simd {
+inline namespace DSV4_ISA {
+
+DSV4_TILE float to_bf16_value(float x) {
+  return arith::bf16_to_f32(arith::f32_to_bf16(x));
+}
+DSV4_TILE float max_of(float m, float x) {
+  return x > m ? x : m;
+}
+DSV4_TILE float minus_infinity() {
+  return arith::from_bits(0xFF800000U);
+}
+
+/// a[l] += a[l + s], s = 16 .. 1.
+DSV4_TILE float lane_tree(float* a) {
+  for (int s = kLanes / 2; s > 0; s /= 2) {
+    for (int l = 0; l < s; ++l) a[l] = a[l] + a[l + s];
+  }
+  return a[0];
+}
+
+[[maybe_unused]] static float dot32(const float* x, const float* y, int64_t n) {
+  float a[kLanes] = {};
+  int64_t i = 0;
+  if (n >= kLanes) {
+    Vec lanes[kLanes / kWidth] = {};
+    for (; i + kLanes <= n; i += kLanes) {
+      for (int v = 0; v < kLanes / kWidth; ++v) {
+        lanes[v] = fma(load(x + i + v * kWidth), load(y + i + v * kWidth), lanes[v]);
+      }
+    }
+    for (int v = 0; v < kLanes / kWidth; ++v) store(a + v * kWidth, lanes[v]);
+  }
+  for (int l = 0; i < n; ++i, ++l) a[l] = arith::fma(x[i], y[i], a[l]);
+  return lane_tree(a);
+}
+
+[[maybe_unused]] static float sum32(const float* x, int64_t n) {
+  float a[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int l = 0; l < kLanes; ++l) a[l] = a[l] + x[i + l];
+  }
+  for (int l = 0; i < n; ++i, ++l) a[l] = a[l] + x[i];
+  return lane_tree(a);
+}
+
+[[maybe_unused]] static void widen_bf16(const uint16_t* in, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = arith::bf16_to_f32(in[i]);
+}
+
+[[maybe_unused]] static void round_bf16(const float* in, int64_t n, uint16_t* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = arith::f32_to_bf16(in[i]);
+}
+
+[[maybe_unused]] static void decode_e4m3(const uint8_t* codes, int64_t n, float scale, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = arith::e4m3_to_f32(codes[i]) * scale;
+}
+
+[[maybe_unused]] static void decode_e2m1(const uint8_t* codes, int64_t n, float scale, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = arith::e2m1_to_f32(codes[i]) * scale;
+}
+
+/// Magnitudes of floats order as their bits do, so that the maximum is taken on integers; a NaN, above
+/// infinity there, never replaces a number (section 2).
+[[maybe_unused]] static float amax(const float* x, int64_t n) {
+  uint32_t m = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t magnitude = arith::to_bits(x[i]) & 0x7FFFFFFFU;
+    const uint32_t number = magnitude > 0x7F800000U ? 0U : magnitude;
+    m = number > m ? number : m;
+  }
+  return arith::from_bits(m);
+}
+
+[[maybe_unused]] static void encode_e4m3(const float* x, int64_t n, float inverse, uint8_t* codes) {
+  for (int64_t i = 0; i < n; ++i) codes[i] = arith::f32_to_e4m3(x[i] * inverse);
+}
+
+[[maybe_unused]] static void encode_e2m1(const float* x, int64_t n, float inverse, uint8_t* codes) {
+  for (int64_t i = 0; i < n; ++i) codes[i] = arith::f32_to_e2m1(x[i] * inverse);
+}
+
+[[maybe_unused]] static void scale_row(const float* x, int64_t n, float factor, bool round_first,
+                                       const uint16_t* weight, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = x[i] * factor;
+  if (round_first) {
+    for (int64_t i = 0; i < n; ++i) out[i] = to_bf16_value(out[i]);
+  }
+  if (weight != nullptr) {
+    for (int64_t i = 0; i < n; ++i) out[i] = out[i] * arith::bf16_to_f32(weight[i]);
+  }
+}
+
+[[maybe_unused]] static void squares_bf16(const float* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = to_bf16_value(x[i] * x[i]);
+}
+
+[[maybe_unused]] static void rotate(float* x, const float* cos, const float* sin, int64_t pairs) {
+  for (int64_t i = 0; i < pairs; ++i) {
+    const float even = x[2 * i];
+    const float odd = x[2 * i + 1];
+    x[2 * i] = arith::fma(even, cos[i], -(odd * sin[i]));
+    x[2 * i + 1] = arith::fma(odd, cos[i], even * sin[i]);
+  }
+}
+
+template <int kStep>
+DSV4_TILE void butterfly(float* x) {
+  float y[kIndexKeyDim];
+  for (int group = 0; group < kIndexKeyDim; group += 2 * kStep) {
+    for (int i = 0; i < kStep; ++i) {
+      const float a = x[group + i];
+      const float b = x[group + kStep + i];
+      y[group + i] = a + b;
+      y[group + kStep + i] = a - b;
+    }
+  }
+  for (int i = 0; i < kIndexKeyDim; ++i) x[i] = y[i];
+}
+
+[[maybe_unused]] static void hadamard128(float* x) {
+  butterfly<1>(x);
+  butterfly<2>(x);
+  butterfly<4>(x);
+  butterfly<8>(x);
+  butterfly<16>(x);
+  butterfly<32>(x);
+  butterfly<64>(x);
+  const float scale = arith::from_bits(0x3DB504F3U);  // f32(128^-0.5)
+  for (int i = 0; i < kIndexKeyDim; ++i) x[i] = x[i] * scale;
+}
+
+/// Channels of a window at a time, so that the running values stay in the first cache.
+constexpr int kPoolChannels = 128;
+
+[[maybe_unused]] static void pool(const float* const* kv, const float* const* score, int64_t rows, int64_t d,
+                                  float* pooled) {
+  float m[kPoolChannels];
+  float den[kPoolChannels];
+  float acc[kPoolChannels];
+  for (int64_t begin = 0; begin < d; begin += kPoolChannels) {
+    const int64_t width = d - begin < kPoolChannels ? d - begin : kPoolChannels;
+    for (int64_t c = 0; c < width; ++c) {
+      m[c] = minus_infinity();
+      den[c] = 0.0F;
+      acc[c] = 0.0F;
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* s = score[r] + begin;
+      for (int64_t c = 0; c < width; ++c) m[c] = max_of(m[c], s[c]);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* s = score[r] + begin;
+      const float* v = kv[r] + begin;
+      for (int64_t c = 0; c < width; ++c) {
+        const float e = arith::exp(s[c] - m[c]);
+        den[c] = den[c] + e;
+        acc[c] = arith::fma(e, v[c], acc[c]);
+      }
+    }
+    for (int64_t c = 0; c < width; ++c) pooled[begin + c] = acc[c] / den[c];
+  }
+}
+
+/// A step of the recurrence behind the first token of a window. max() of section 2 starts from -inf: a NaN on
+/// either side loses to a number.
+[[maybe_unused]] static void online_update(const float* kv, const float* score, int64_t d, float* max,
+                                           float* sum, float* weighted) {
+  for (int64_t c = 0; c < d; ++c) {
+    const float m = max[c];
+    const float s = score[c];
+    const float x = max_of(max_of(minus_infinity(), m), s);
+    const float f = arith::exp(m - x);
+    const float g = arith::exp(s - x);
+    sum[c] = arith::fma(sum[c], f, g);
+    weighted[c] = arith::fma(weighted[c], f, kv[c] * g);
+    max[c] = x;
+  }
+}
+
+}  // namespace DSV4_ISA
+}  // namespace dsv4::reference::simd
