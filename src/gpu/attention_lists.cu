@@ -1,0 +1,86 @@
+/// attention.lists: window and compressed keys of each token, logical index and physical slot (docs/numerics.md
+/// 14).
+#include <algorithm>
+
+#include "gpu/check.cuh"
+#include "gpu/cuda_engine.cuh"
+
+namespace dsv4::gpu {
+namespace {
+
+struct ListProblem {
+  const std::int32_t* position;
+  const std::int32_t* table_offset;
+  const std::int32_t* tables;
+  int page_rows;
+  std::int64_t tokens;
+};
+
+__device__ std::int32_t physical(const ListProblem& p, std::int64_t token, std::int32_t row) {
+  const std::int32_t page = p.tables[p.table_offset[token] + row / p.page_rows];
+  return page < 0 ? -1 : page * p.page_rows + row % p.page_rows;
+}
+
+/// Item i of a token is position max(0, p - W + 1) + i, up to p.
+__global__ void window_kernel(ListProblem p, std::int32_t* slots, std::int32_t* logical, std::int32_t* length) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= p.tokens * kWindow) return;
+  const std::int64_t token = i / kWindow;
+  const std::int32_t position = p.position[token];
+  const std::int32_t row = max(0, position - kWindow + 1) + static_cast<std::int32_t>(i % kWindow);
+  const bool valid = row <= position;
+  slots[i] = valid ? physical(p, token, row) : -1;
+  logical[i] = valid ? row : -1;
+  if (i % kWindow == 0) length[token] = min(position + 1, kWindow);
+}
+
+/// Item i is the selected entry i (CSA) or entry i itself (HCA, `selected` null).
+__global__ void compressed_kernel(ListProblem p, const std::int32_t* selected, int topk, const std::int32_t* count,
+                                  int ratio, std::int64_t width, std::int32_t* slots, std::int32_t* logical,
+                                  std::int32_t* length) {
+  const std::int64_t token = blockIdx.x;
+  const std::int32_t items = selected != nullptr ? count[token] : (p.position[token] + 1) / ratio;
+  for (int i = static_cast<int>(threadIdx.x); i < width; i += static_cast<int>(blockDim.x)) {
+    const std::int32_t entry = i >= items ? -1 : selected != nullptr ? selected[token * topk + i] : i;
+    slots[token * width + i] = entry < 0 ? -1 : physical(p, token, entry);
+    logical[token * width + i] = entry;
+  }
+  if (threadIdx.x == 0) length[token] = items;
+}
+
+}  // namespace
+
+void attention_lists(const StageCall& call) {
+  CudaEngine& engine = engine_of(call);
+  const StepLayout& layout = engine.layout();
+  const std::int64_t tokens = layout.tokens;
+  const LayerKind kind = engine.kind(call.layer);
+  const DeviceTensor window = engine.publish(call.layer, TensorId::window_slots, DType::int32, {tokens, kWindow});
+  const DeviceTensor window_logical = engine.publish(call.layer, TensorId::window_logical, DType::int32, {tokens, kWindow});
+  const DeviceTensor window_length = engine.publish(call.layer, TensorId::window_length, DType::int32, {tokens});
+  ListProblem p{layout.rows.position.device, layout.rows.window_table.device, layout.tables.device,
+                engine.config().cache.swa_page, tokens};
+  if (tokens > 0) {
+    window_kernel<<<static_cast<unsigned>((tokens * kWindow + 255) / 256), 256, 0, engine.stream()>>>(
+        p, window.as<std::int32_t>(), window_logical.as<std::int32_t>(), window_length.as<std::int32_t>());
+    DSV4_LAUNCHED("window_kernel");
+  }
+  if (!has_compressor(kind)) return;
+
+  const bool csa = kind == LayerKind::csa;
+  const int topk = engine.geometry().index_topk;
+  const std::int64_t width = csa ? std::min(topk, layout.widest_c4) : layout.widest_c128;
+  const DeviceTensor slots = engine.publish(call.layer, TensorId::compressed_slots, DType::int32, {tokens, width});
+  const DeviceTensor logical = engine.publish(call.layer, TensorId::compressed_logical, DType::int32, {tokens, width});
+  const DeviceTensor length = engine.publish(call.layer, TensorId::compressed_length, DType::int32, {tokens});
+  if (tokens == 0) return;
+  p.table_offset = csa ? layout.rows.entries_c4_table.device : layout.rows.entries_c128_table.device;
+  p.page_rows = csa ? engine.config().cache.c4_page : engine.config().cache.c128_page;
+  compressed_kernel<<<static_cast<unsigned>(tokens), 128, 0, engine.stream()>>>(
+      p, csa ? engine.input(call.layer, TensorId::selected).as<std::int32_t>() : nullptr, topk,
+      csa ? engine.input(call.layer, TensorId::selected_count).as<std::int32_t>() : nullptr, ratio(kind), width,
+      slots.as<std::int32_t>(), logical.as<std::int32_t>(), length.as<std::int32_t>());
+  DSV4_LAUNCHED("compressed_kernel");
+}
+
+}  // namespace dsv4::gpu

@@ -1,0 +1,119 @@
+/// compress.state and indexer.state: rows of kv and score (with APE) into the compressor state (docs/numerics.md
+/// 12.2, 12.3), or the online C128 state (12.5).
+#include "gpu/check.cuh"
+#include "gpu/compressor_ids.cuh"
+#include "gpu/cuda_engine.cuh"
+#include "gpu/online_step.cuh"
+
+namespace dsv4::gpu {
+namespace {
+
+struct StateProblem {
+  const float* kv;
+  const float* score;
+  const float* ape;
+  const std::int32_t* position;  // [T]
+  int ratio, channels;
+  float* state;
+};
+
+/// One thread a channel of a row.
+__global__ void state_kernel(StateProblem p, const std::int32_t* rows, const std::int32_t* slots, std::int64_t count,
+                             float* out_kv, float* out_score, float* out_rows) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= count * p.channels) return;
+  const std::int64_t k = i / p.channels;
+  const int c = static_cast<int>(i % p.channels);
+  const std::int64_t t = rows[k];
+  const float kv = p.kv[t * p.channels + c];
+  const float score = p.score[t * p.channels + c] + p.ape[p.position[t] % p.ratio * p.channels + c];
+  out_kv[i] = kv;
+  out_score[i] = score;
+  out_rows[k * 2 * p.channels + c] = kv;
+  out_rows[k * 2 * p.channels + p.channels + c] = score;
+  float* row = p.state + std::int64_t{slots[k]} * 2 * p.channels;
+  row[c] = kv;
+  row[p.channels + c] = score;
+}
+
+/// One thread a channel of one request; every row of a verify step goes to a bank of its own.
+__global__ void online_state_kernel(StateProblem p, const OnlineSegment* segments, float* out_max, float* out_sum,
+                                    float* out_kv, float* out_rows) {
+  const OnlineSegment segment = segments[blockIdx.y];
+  const int d = p.channels;
+  const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (c >= d) return;
+  OnlineState s{};
+  float* bank = p.state + std::int64_t{segment.slot} * 3 * d;
+  if (segment.position % 128 != 0) s = {bank[c], bank[d + c], bank[2 * d + c]};
+  for (std::int32_t k = 0; k < segment.rows; ++k) {
+    const int position = segment.position + k;
+    const std::int64_t t = segment.first_row + k;
+    s = online_step(s, position % 128, p.kv[t * d + c], p.score[t * d + c] + p.ape[position % 128 * d + c]);
+    float* row = bank + std::int64_t{segment.bank_step} * (1 + k) * 3 * d;
+    if (segment.bank_step == 0 && k + 1 < segment.rows) continue;  // only the last state of a committed step stays
+    row[c] = s.m;
+    row[d + c] = s.t;
+    row[2 * d + c] = s.a;
+  }
+  const std::int64_t out = blockIdx.y;
+  out_max[out * d + c] = s.m;
+  out_sum[out * d + c] = s.t;
+  out_kv[out * d + c] = s.a;
+  out_rows[out * 3 * d + c] = s.m;
+  out_rows[out * 3 * d + d + c] = s.t;
+  out_rows[out * 3 * d + 2 * d + c] = s.a;
+}
+
+}  // namespace
+
+void compress_state(const StageCall& call) {
+  CudaEngine& engine = engine_of(call);
+  const CompressorIds ids = compressor_ids(call.stage);
+  const LayerKind kind = engine.kind(call.layer);
+  const CompressorStep& step = engine.layout().compressor(kind, ids.indexer);
+  const std::int64_t rows = step.state_row.size();
+  const std::int64_t channels = compressor_channels(kind, ids.d);
+  const bool online = is_online(engine.config(), kind);
+  const std::int64_t parts = online ? 3 : 2;
+
+  StateProblem p{};
+  p.kv = engine.input(call.layer, ids.kv).as<float>();
+  p.score = engine.input(call.layer, ids.score).as<float>();
+  p.ape = compressor_weights(engine, call.layer, ids).ape;
+  p.position = engine.layout().rows.position.device;
+  p.ratio = ratio(kind);
+  p.channels = static_cast<int>(channels);
+  p.state = reinterpret_cast<float*>(engine.cache(call.layer, ids.state).data);
+  auto* packed = engine.memory().get<float>("scratch/state_rows", static_cast<std::size_t>(rows * parts * channels));
+  const DeviceTensor kv = engine.publish(call.layer, ids.state_kv, DType::float32, {rows, channels});
+  if (online) {
+    const DeviceTensor max = engine.publish(call.layer, TensorId::compress_state_max, DType::float32, {rows, channels});
+    const DeviceTensor sum = engine.publish(call.layer, TensorId::compress_state_sum, DType::float32, {rows, channels});
+    if (rows > 0) {
+      const dim3 grid(static_cast<unsigned>((channels + 127) / 128), static_cast<unsigned>(step.segments()));
+      online_state_kernel<<<grid, 128, 0, engine.stream()>>>(
+          p, reinterpret_cast<const OnlineSegment*>(step.online.device), max.as<float>(), sum.as<float>(),
+          kv.as<float>(), packed);
+      DSV4_LAUNCHED("online_state_kernel");
+    }
+  } else {
+    const DeviceTensor score = engine.publish(call.layer, ids.state_score, DType::float32, {rows, channels});
+    if (rows > 0) {
+      state_kernel<<<static_cast<unsigned>((rows * channels + 255) / 256), 256, 0, engine.stream()>>>(
+          p, step.state_row.device, step.state_slot.device, rows, kv.as<float>(), score.as<float>(), packed);
+      DSV4_LAUNCHED("state_kernel");
+    }
+  }
+  engine.publish_ints(call.layer, ids.state_slot, step.state_slot);
+  engine.publish_ints(call.layer, ids.state_token, step.state_row);
+  std::vector<NotedRow> written;
+  for (std::int64_t k = 0; k < rows; ++k) {
+    const auto i = static_cast<std::size_t>(k);
+    written.push_back({static_cast<std::int32_t>(k), step.state_slot.host[i], step.state_request[i], step.state_position[i]});
+  }
+  engine.note_writes(call.layer, call.stage, ids.state, std::move(written), reinterpret_cast<const std::byte*>(packed),
+                     rows, parts * channels * static_cast<std::int64_t>(sizeof(float)));
+}
+
+}  // namespace dsv4::gpu

@@ -1,0 +1,341 @@
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "gpu/check.cuh"
+#include "gpu/cuda_engine.cuh"
+#include "gpu/engine.hpp"
+#include "model/layout.hpp"
+
+namespace dsv4::gpu {
+namespace {
+
+std::string two_digits(int value) { return (value < 10 ? "0" : "") + std::to_string(value); }
+
+template <class T>
+T* upload(DeviceMemory& memory, const std::string& name, const std::vector<T>& values) {
+  T* device = memory.get<T>(name, values.size());
+  DSV4_CUDA(cudaMemcpy(device, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return device;
+}
+
+DeviceMatrix upload(DeviceMemory& memory, const std::string& name, const Matrix& matrix, bool want_bf16) {
+  DeviceMatrix device;
+  device.rows = matrix.rows;
+  device.columns = matrix.columns;
+  if (matrix.format == Matrix::Format::fp8_block128 && !want_bf16) {
+    device.codes = upload(memory, name + ".codes", matrix.codes);
+    device.scales = upload(memory, name + ".scales", matrix.scales);
+  } else if (matrix.format == Matrix::Format::bf16) {
+    device.bf16 = upload(memory, name, matrix.bf16);
+  } else {
+    throw InternalError("cuda engine: weight " + name + " has the wrong form");
+  }
+  return device;
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> make_cuda_engine(const RunConfig& config, std::shared_ptr<const WeightSource> weights,
+                                         std::shared_ptr<const HiddenSource> hidden, int device) {
+  return std::make_unique<CudaEngine>(config, std::move(weights), std::move(hidden), device);
+}
+
+std::vector<std::string> cuda_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) return {};
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties{};
+    DSV4_CUDA(cudaGetDeviceProperties(&properties, i));
+    names.emplace_back(properties.name);
+  }
+  return names;
+}
+
+CudaEngine::CudaEngine(const RunConfig& config, std::shared_ptr<const WeightSource> weights,
+                       std::shared_ptr<const HiddenSource> hidden, int device)
+    : Engine(config), device_(device), weight_source_(std::move(weights)), hidden_(std::move(hidden)) {
+  check_profile();
+  const std::vector<std::string> devices = cuda_devices();
+  if (devices.empty()) throw SubjectError("no CUDA device: the engine 'cuda' needs an NVIDIA GPU and its driver");
+  if (device < 0 || device >= static_cast<int>(devices.size())) {
+    throw SubjectError("no CUDA device " + std::to_string(device) + ": there are " + std::to_string(devices.size()));
+  }
+  device_name_ = devices[static_cast<std::size_t>(device)];
+  DSV4_CUDA(cudaSetDevice(device_));
+  DSV4_CUDA(cudaStreamCreate(&stream_));
+  const std::size_t layers = config_.layers.size();
+  weights_.resize(layers);
+  caches_.resize(layers);
+  tensors_.resize(layers);
+  noted_.resize(layers);
+  writes_.resize(layers);
+  kept_inputs_.resize(layers);
+  make_caches();
+  make_table();
+}
+
+CudaEngine::~CudaEngine() {
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+EngineInfo CudaEngine::info() const { return {"cuda", true, true, false, device_name_}; }
+
+void CudaEngine::check_profile() const {
+  const Profile& p = config_.profile;
+  if (p.exact) throw UsageError("profile exact needs the wide engine");
+  const auto one_of = [&](Axis axis, std::initializer_list<std::string_view> known) {
+    if (std::ranges::find(known, p.value(axis)) != known.end()) return;
+    const auto& info = axes()[static_cast<std::size_t>(axis)];
+    throw UsageError("axis " + std::string(info.name) + ": " + std::string(p.value(axis)) +
+                     " is not computed by the engine 'cuda'");
+  };
+  one_of(Axis::linear, {"fp8_1x128"});
+  one_of(Axis::wo_a, {"bf16"});
+  one_of(Axis::head_norm, {"f32", "bf16"});
+  one_of(Axis::rope_table, {"f32"});
+  one_of(Axis::rope_input, {"bf16"});
+  one_of(Axis::kv_cache, {"e4m3_amax_floor"});
+  one_of(Axis::pool, {"f32"});
+  one_of(Axis::pooled_rounding, {"bf16"});
+  one_of(Axis::norm_weight, {"then_round"});
+  one_of(Axis::index_cache, {"fp8", "fp4"});
+  one_of(Axis::softmax, {"two_pass", "online64_bf16_p"});
+  one_of(Axis::sink_in_max, {"no"});
+  one_of(Axis::list_order, {"window_first"});
+  one_of(Axis::out_rotation, {"bf16"});
+  one_of(Axis::arithmetic, {"ieee"});
+}
+
+void CudaEngine::make_caches() {
+  const bool fp4 = profile().get<IndexCache>() == IndexCache::fp4;
+  for (std::size_t layer = 0; layer < caches_.size(); ++layer) {
+    const LayerKind layer_kind = config_.layers[layer];
+    for (const Cache which : {Cache::window, Cache::entries, Cache::index_entries, Cache::state, Cache::index_state}) {
+      if (!has_cache(layer_kind, which)) continue;
+      CacheMemory& memory = caches_[layer][static_cast<std::size_t>(which)];
+      if (which == Cache::state || which == Cache::index_state) {
+        const int d = which == Cache::state ? kHeadDim : kIndexDim;
+        const int parts = is_online(config_, layer_kind) ? 3 : 2;
+        memory.rows = state_rows(config_, layer_kind, which == Cache::index_state);
+        memory.value_bytes = parts * compressor_channels(layer_kind, d) * static_cast<int>(sizeof(float));
+        memory.pitch = memory.value_bytes;
+      } else {
+        const Pool pool = pool_of(layer_kind, which);
+        const bool index = which == Cache::index_entries;
+        memory.rows = config_.pool_pages[static_cast<std::size_t>(pool)];
+        memory.page_rows = page_rows(config_, pool);
+        memory.value_bytes = !index ? layout::kKvValueBytes : fp4 ? layout::kIndexFp4ValueBytes : layout::kIndexFp8ValueBytes;
+        memory.scale_bytes = !index ? layout::kKvScaleBytes : fp4 ? layout::kIndexFp4ScaleBytes : layout::kIndexFp8ScaleBytes;
+        memory.pitch = config_.cache.pitch.value_or(index ? layout::index_page_bytes(memory.page_rows, fp4)
+                                                          : layout::kv_page_bytes(memory.page_rows));
+      }
+      memory.data = memory_.get<std::byte>(
+          "cache/" + two_digits(static_cast<int>(layer)) + "/" + std::string(name(which)),
+          static_cast<std::size_t>(memory.rows * memory.pitch));
+    }
+  }
+}
+
+StageFunction CudaEngine::guarded(StageFunction stage) {
+  return [this, stage = std::move(stage)](const StageCall& call) {
+    published_now_.clear();
+    stage(call);
+    blank_padding(call.layer);
+  };
+}
+
+void CudaEngine::make_table() {
+  const auto set = [this](Stage stage, void (*function)(const StageCall&)) {
+    stages_[static_cast<std::size_t>(stage)] = guarded(function);
+  };
+  set(Stage::layer_input, layer_input);
+  set(Stage::q_down, q_down);
+  set(Stage::q_up, q_up);
+  set(Stage::kv_window, kv_window);
+  for (const Stage stage : {Stage::compress_project, Stage::indexer_project}) set(stage, compress_project);
+  for (const Stage stage : {Stage::compress_state, Stage::indexer_state}) set(stage, compress_state);
+  for (const Stage stage : {Stage::compress_pool, Stage::indexer_pool}) set(stage, compress_pool);
+  for (const Stage stage : {Stage::compress_finish, Stage::indexer_finish}) set(stage, compress_finish);
+  set(Stage::indexer_query, indexer_query);
+  set(Stage::indexer_score, indexer_score);
+  set(Stage::indexer_select, indexer_select);
+  set(Stage::attention_lists, attention_lists);
+  set(Stage::attention_core, attention_core);
+  set(Stage::output_project, output_project);
+}
+
+const DeviceWeights& CudaEngine::weights(int layer) {
+  std::optional<DeviceWeights>& slot = weights_.at(static_cast<std::size_t>(layer));
+  if (slot) return *slot;
+  const std::shared_ptr<const LayerWeights> host = weight_source_->layer(layer);
+  const std::string prefix = "weights/" + two_digits(layer) + "/";
+  DeviceWeights device;
+  device.wq_a = upload(memory_, prefix + "wq_a", host->wq_a, false);
+  device.wq_b = upload(memory_, prefix + "wq_b", host->wq_b, false);
+  device.wkv = upload(memory_, prefix + "wkv", host->wkv, false);
+  device.wo_b = upload(memory_, prefix + "wo_b", host->wo_b, false);
+  if (host->wo_a.format == Matrix::Format::bf16) {
+    device.wo_a = upload(memory_, prefix + "wo_a", host->wo_a, true);
+  } else {
+    device.wo_a = upload(memory_, prefix + "wo_a", host->wo_a, false);
+    device.wo_a.bf16 = memory_.get<std::uint16_t>(prefix + "wo_a.bf16",
+                                                  static_cast<std::size_t>(device.wo_a.rows * device.wo_a.columns));
+    dequantise(device.wo_a, stream_);
+  }
+  device.q_norm = upload(memory_, prefix + "q_norm", host->q_norm);
+  device.kv_norm = upload(memory_, prefix + "kv_norm", host->kv_norm);
+  device.sink = upload(memory_, prefix + "attn_sink", host->attn_sink);
+  const auto compressor = [&](const std::string& part, const CompressorWeights& from) {
+    DeviceCompressor to;
+    to.wkv = upload(memory_, prefix + part + "wkv", from.wkv, true);
+    to.wgate = upload(memory_, prefix + part + "wgate", from.wgate, true);
+    to.ape = upload(memory_, prefix + part + "ape", from.ape);
+    to.norm = upload(memory_, prefix + part + "norm", from.norm);
+    return to;
+  };
+  if (has_compressor(kind(layer))) device.compressor = compressor("compressor.", host->compressor);
+  if (has_indexer(kind(layer))) {
+    device.indexer_wq_b = upload(memory_, prefix + "indexer.wq_b", host->indexer_wq_b, false);
+    device.weights_proj = upload(memory_, prefix + "indexer.weights_proj", host->indexer_weights_proj, true);
+    device.indexer_compressor = compressor("indexer.compressor.", host->indexer_compressor);
+  }
+  slot = device;
+  return *slot;
+}
+
+void CudaEngine::begin_step(const StepPlan& plan) {
+  if (plan.kind == StepKind::graph) throw SubjectError("engine cuda has no graphs (step at " + plan.source + ")");
+  DSV4_CUDA(cudaSetDevice(device_));
+  plan_ = &plan;
+  for (auto& map : tensors_) map.clear();
+  for (auto& list : noted_) list.clear();
+  for (auto& list : writes_) list.clear();
+  for (const PageCopy& copy : plan.copies) {
+    for_each_cache_of(copy.pool, [&](CacheMemory& memory, Cache which) {
+      if (which == Cache::state || which == Cache::index_state) {  // state pages are rows one after another
+        const int rows = page_rows(config_, copy.pool);
+        DSV4_CUDA(cudaMemcpyAsync(memory.data + std::int64_t{copy.to} * rows * memory.pitch,
+                                  memory.data + std::int64_t{copy.from} * rows * memory.pitch,
+                                  static_cast<std::size_t>(copy.rows * memory.pitch), cudaMemcpyDeviceToDevice, stream_));
+        return;
+      }
+      std::byte* to = memory.data + copy.to * memory.pitch;
+      const std::byte* from = memory.data + copy.from * memory.pitch;
+      const std::int64_t scales = std::int64_t{memory.page_rows} * memory.value_bytes;
+      DSV4_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(copy.rows) * memory.value_bytes,
+                                cudaMemcpyDeviceToDevice, stream_));
+      DSV4_CUDA(cudaMemcpyAsync(to + scales, from + scales, static_cast<std::size_t>(copy.rows) * memory.scale_bytes,
+                                cudaMemcpyDeviceToDevice, stream_));
+    });
+  }
+  layout_ = std::make_unique<StepLayout>(config_, plan, memory_, stream_);
+}
+
+void CudaEngine::end_step(const StepPlan& plan) {
+  for (const RequestStep& request : plan.requests) {  // online C128: the accepted bank becomes the committed one
+    const std::int32_t accepted = request.committed - request.begin;
+    if (!request.verify || accepted <= 0) continue;
+    for (std::size_t layer = 0; layer < caches_.size(); ++layer) {
+      if (!is_online(config_, config_.layers[layer])) continue;
+      CacheMemory& memory = caches_[layer][static_cast<std::size_t>(Cache::state)];
+      std::byte* base = memory.data + std::int64_t{request.state_base} * online_banks(config_.cache) * memory.pitch;
+      DSV4_CUDA(cudaMemcpyAsync(base, base + accepted * memory.pitch, static_cast<std::size_t>(memory.pitch),
+                                cudaMemcpyDeviceToDevice, stream_));
+    }
+  }
+  if (config_.cache.poison_freed) {
+    for (const PageRef& page : plan.released) fill_page(page.pool, page.page, layout::kPoison);
+    for (const std::int32_t base : plan.released_bases) fill_state_base(base, layout::kPoison);
+  }
+  if (plan.poison) {
+    for (const PageRef& page : plan.poison->pages) fill_page(page.pool, page.page, plan.poison->value);
+    for (const std::int32_t base : plan.poison->state_bases) fill_state_base(base, plan.poison->value);
+  }
+  DSV4_CUDA(cudaStreamSynchronize(stream_));
+  memory_.verify_canaries(stream_);
+}
+
+void CudaEngine::for_each_cache_of(Pool pool, const std::function<void(CacheMemory&, Cache)>& visit) {
+  for (std::size_t layer = 0; layer < caches_.size(); ++layer) {
+    for (const Cache which : {Cache::window, Cache::entries, Cache::index_entries, Cache::state, Cache::index_state}) {
+      if (has_cache(config_.layers[layer], which) && pool_of(config_.layers[layer], which) == pool) {
+        visit(caches_[layer][static_cast<std::size_t>(which)], which);
+      }
+    }
+  }
+}
+
+void CudaEngine::fill_page(Pool pool, std::int32_t page, std::uint8_t value) {
+  for_each_cache_of(pool, [&](CacheMemory& memory, Cache which) {
+    const bool state = which == Cache::state || which == Cache::index_state;
+    const std::int64_t bytes = state ? memory.pitch * page_rows(config_, pool) : memory.pitch;
+    DSV4_CUDA(cudaMemsetAsync(memory.data + page * bytes, value, static_cast<std::size_t>(bytes), stream_));
+  });
+}
+
+void CudaEngine::fill_state_base(std::int32_t base, std::uint8_t value) {
+  for (std::size_t layer = 0; layer < caches_.size(); ++layer) {
+    for (const Cache which : {Cache::state, Cache::index_state}) {
+      const LayerKind layer_kind = config_.layers[layer];
+      if (!has_cache(layer_kind, which)) continue;
+      const bool ring = layer_kind == LayerKind::csa ? config_.cache.c4_state == C4State::ring
+                                                     : config_.cache.c128_state != C128State::paged;
+      if (!ring) continue;
+      CacheMemory& memory = caches_[layer][static_cast<std::size_t>(which)];
+      const std::int64_t bytes = memory.pitch * (memory.rows / config_.state_bases);
+      DSV4_CUDA(cudaMemsetAsync(memory.data + base * bytes, value, static_cast<std::size_t>(bytes), stream_));
+    }
+  }
+}
+
+RopeRows CudaEngine::token_rope(int layer) {
+  const bool yarn = has_compressor(kind(layer));
+  const std::string prefix = yarn ? "step/rope_compress" : "step/rope_window";
+  const auto count = static_cast<std::size_t>(layout_->tokens) * (kRopeDim / 2);
+  RopeRows rows{memory_.get<float>(prefix + "/cos", count), memory_.get<float>(prefix + "/sin", count)};
+  float frequencies[kRopeDim / 2];
+  rope_frequencies(geometry(), kind(layer), frequencies);
+  rope_table(layout_->rows.position.device, layout_->tokens, frequencies, rows.cosines, rows.sines, stream_);
+  return rows;
+}
+
+RopeRows CudaEngine::entry_rope(int layer, const CompressorStep& step) {
+  const auto count = static_cast<std::size_t>(step.entries()) * (kRopeDim / 2);
+  RopeRows rows{memory_.get<float>("step/rope_entries/cos", count), memory_.get<float>("step/rope_entries/sin", count)};
+  float frequencies[kRopeDim / 2];
+  rope_frequencies(geometry(), kind(layer), frequencies);
+  rope_table(step.entry_position.device, step.entries(), frequencies, rows.cosines, rows.sines, stream_);
+  return rows;
+}
+
+const CacheMemory& CudaEngine::cache(int layer, Cache which) const {
+  return caches_.at(static_cast<std::size_t>(layer))[static_cast<std::size_t>(which)];
+}
+CacheMemory& CudaEngine::cache_of(int layer, Cache which) {
+  return caches_.at(static_cast<std::size_t>(layer))[static_cast<std::size_t>(which)];
+}
+
+const std::vector<std::uint16_t>* CudaEngine::kept_input(int layer, std::uint64_t content) const {
+  const auto& kept = kept_inputs_.at(static_cast<std::size_t>(layer));
+  const auto found = kept.find(content);
+  return found == kept.end() ? nullptr : &found->second;
+}
+
+void CudaEngine::keep_input(int layer, std::uint64_t content, std::vector<std::uint16_t> row) {
+  kept_inputs_.at(static_cast<std::size_t>(layer))[content] = std::move(row);
+}
+
+std::vector<StoredInput> CudaEngine::stored_inputs(int layer) const {
+  std::vector<StoredInput> inputs;
+  for (const auto& [content, row] : kept_inputs_.at(static_cast<std::size_t>(layer))) inputs.push_back({content, row});
+  return inputs;
+}
+
+void CudaEngine::store_inputs(int layer, std::span<const StoredInput> inputs) {
+  for (const StoredInput& input : inputs) keep_input(layer, input.content, input.row);
+}
+
+}  // namespace dsv4::gpu

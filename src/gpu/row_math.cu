@@ -1,0 +1,281 @@
+#include <cmath>
+
+#include "arith/bf16.hpp"
+#include "arith/e2m1.hpp"
+#include "arith/e4m3.hpp"
+#include "arith/fma.hpp"
+#include "arith/sin_cos.hpp"
+#include "arith/ue8m0.hpp"
+#include "gpu/check.cuh"
+#include "gpu/row_math.cuh"
+#include "gpu/sums.cuh"
+#include "model/error.hpp"
+
+namespace dsv4::gpu {
+namespace {
+
+constexpr int kWarps = 4;  // a block
+constexpr float kAmaxFloorE4m3 = 1e-4F;  // 0x38D1B717
+constexpr float kHadamardScale = 0.088388346F;  // 0x3DB504F3
+static_assert(__builtin_bit_cast(std::uint32_t, kAmaxFloorE4m3) == 0x38D1B717U);
+static_assert(__builtin_bit_cast(std::uint32_t, kHadamardScale) == 0x3DB504F3U);
+
+unsigned warp_blocks(std::int64_t rows) { return static_cast<unsigned>((rows + kWarps - 1) / kWarps); }
+unsigned thread_blocks(std::int64_t items) { return static_cast<unsigned>((items + 255) / 256); }
+
+__device__ std::int64_t warp_row() {
+  return static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+}
+__device__ int lane() { return threadIdx.x % 32; }
+
+/// rn(1 / rn(sqrt(v))), section 7.
+__device__ float reciprocal_root(float v) { return __fdiv_rn(1.0F, __fsqrt_rn(v)); }
+
+__global__ void rms_norm_kernel(const std::uint16_t* x, const std::uint16_t* weight, std::uint16_t* y,
+                                std::int64_t rows, int n, float eps) {
+  const std::int64_t row = warp_row();
+  if (row >= rows) return;
+  x += row * n;
+  y += row * n;
+  float a = 0.0F;
+  for (int i = lane(); i < n; i += 32) {
+    const float v = arith::bf16_to_f32(x[i]);
+    a = arith::fma(v, v, a);
+  }
+  const float mean = __fdiv_rn(warp_tree(a), static_cast<float>(n));
+  const float g = reciprocal_root(mean + eps);
+  for (int i = lane(); i < n; i += 32) {
+    float v = arith::bf16_to_f32(x[i]) * g;
+    if (weight != nullptr) v = v * arith::bf16_to_f32(weight[i]);
+    y[i] = arith::f32_to_bf16(v);
+  }
+}
+
+__device__ float round_bf16(float x) { return arith::bf16_to_f32(arith::f32_to_bf16(x)); }
+
+__global__ void head_norm_bf16_kernel(const std::uint16_t* x, std::uint16_t* y, std::int64_t rows, float eps) {
+  const std::int64_t row = warp_row();
+  if (row >= rows) return;
+  x += row * kHeadDim;
+  y += row * kHeadDim;
+  float a = 0.0F;
+  for (int i = lane(); i < kHeadDim; i += 32) {
+    const float v = arith::bf16_to_f32(x[i]);
+    a = a + round_bf16(v * v);
+  }
+  const float mean = round_bf16(__fdiv_rn(warp_tree(a), static_cast<float>(kHeadDim)));
+  const float g = round_bf16(reciprocal_root(round_bf16(mean + eps)));
+  for (int i = lane(); i < kHeadDim; i += 32) y[i] = arith::f32_to_bf16(arith::bf16_to_f32(x[i]) * g);
+}
+
+__global__ void quantise_e4m3_kernel(const std::uint16_t* x, std::int64_t row_stride, std::int64_t rows,
+                                     int blocks, int block, std::uint8_t* codes, std::int64_t code_stride,
+                                     std::uint8_t* scales, std::int64_t scale_stride) {
+  const std::int64_t item = warp_row();
+  if (item >= rows * blocks) return;
+  const std::int64_t row = item / blocks;
+  const int b = static_cast<int>(item % blocks);
+  x += row * row_stride + b * block;
+  codes += row * code_stride + b * block;
+  float amax = 0.0F;
+  for (int i = lane(); i < block; i += 32) {
+    const float v = fabsf(arith::bf16_to_f32(x[i]));
+    amax = v > amax ? v : amax;
+  }
+  amax = warp_max(amax);
+  const std::uint8_t scale = arith::ue8m0_scale_for(amax > kAmaxFloorE4m3 ? amax : kAmaxFloorE4m3, 448.0F);
+  const float inverse = arith::ue8m0_inverse(scale);
+  for (int i = lane(); i < block; i += 32) codes[i] = arith::f32_to_e4m3(arith::bf16_to_f32(x[i]) * inverse);
+  if (lane() == 0) scales[row * scale_stride + b] = scale;
+}
+
+__global__ void quantise_e2m1_kernel(const std::uint16_t* x, std::int64_t blocks, std::uint8_t* codes,
+                                     std::uint8_t* scales) {
+  const std::int64_t block = warp_row();
+  if (block >= blocks) return;
+  const float v = arith::bf16_to_f32(x[block * 32 + lane()]);
+  const float floor = arith::from_bits(0x01C00000U);  // 6 * 2^-126
+  const float magnitude = fabsf(v);
+  const float amax = warp_max(magnitude > 0.0F ? magnitude : 0.0F);
+  const std::uint8_t scale = arith::ue8m0_scale_for(amax > floor ? amax : floor, 6.0F);
+  codes[block * 32 + lane()] = arith::f32_to_e2m1(v * arith::ue8m0_inverse(scale));
+  if (lane() == 0) scales[block] = scale;
+}
+
+struct Frequencies {
+  float f[kRopeDim / 2];
+};
+
+__global__ void rope_table_kernel(const std::int32_t* positions, std::int64_t rows, Frequencies table,
+                                  float* cosines, float* sines) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= rows * (kRopeDim / 2)) return;
+  const float angle = static_cast<float>(positions[i / (kRopeDim / 2)]) * table.f[i % (kRopeDim / 2)];
+  cosines[i] = arith::cos(angle);
+  sines[i] = arith::sin(angle);
+}
+
+/// One thread a pair of dimensions; pairs before the rotated part are copied.
+__global__ void rope_kernel(const std::uint16_t* x, std::uint16_t* y, std::int64_t pairs, int heads, int width,
+                            const float* cosines, const float* sines, bool inverse) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= pairs) return;
+  const int pairs_a_head = width / 2;
+  const std::int64_t head = i / pairs_a_head;
+  const int pair = static_cast<int>(i % pairs_a_head) - (width - kRopeDim) / 2;
+  if (pair < 0) {
+    y[2 * i] = x[2 * i];
+    y[2 * i + 1] = x[2 * i + 1];
+    return;
+  }
+  const float c = cosines[head / heads * (kRopeDim / 2) + pair];
+  const float s = sines[head / heads * (kRopeDim / 2) + pair];
+  const float e = arith::bf16_to_f32(x[2 * i]);
+  const float o = arith::bf16_to_f32(x[2 * i + 1]);
+  const float os = o * s;
+  const float es = e * s;
+  y[2 * i] = arith::f32_to_bf16(arith::fma(e, c, inverse ? os : -os));
+  y[2 * i + 1] = arith::f32_to_bf16(arith::fma(o, c, inverse ? -es : es));
+}
+
+/// One warp a row; element i sits in shared memory, each lane works on two pairs a stage.
+__global__ void hadamard_kernel(const std::uint16_t* x, std::uint16_t* y, std::int64_t rows) {
+  __shared__ float values[kWarps][kIndexDim];
+  const std::int64_t row = warp_row();
+  if (row >= rows) return;
+  float* v = values[threadIdx.x / 32];
+  for (int i = lane(); i < kIndexDim; i += 32) v[i] = arith::bf16_to_f32(x[row * kIndexDim + i]);
+  for (int h = 1; h < kIndexDim; h *= 2) {
+    __syncwarp();
+    for (int p = lane(); p < kIndexDim / 2; p += 32) {
+      const int i = p / h * 2 * h + p % h;
+      const float a = v[i];
+      const float b = v[i + h];
+      v[i] = a + b;
+      v[i + h] = a - b;
+    }
+  }
+  __syncwarp();
+  for (int i = lane(); i < kIndexDim; i += 32) y[row * kIndexDim + i] = arith::f32_to_bf16(v[i] * kHadamardScale);
+}
+
+__global__ void to_bf16_kernel(const float* x, std::uint16_t* y, std::int64_t n) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = arith::f32_to_bf16(x[i]);
+}
+
+__global__ void add_bf16_kernel(const std::uint16_t* a, const std::uint16_t* b, std::uint16_t* y, std::int64_t n) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = arith::f32_to_bf16(arith::bf16_to_f32(a[i]) + arith::bf16_to_f32(b[i]));
+}
+
+}  // namespace
+
+void rms_norm(const std::uint16_t* x, const std::uint16_t* weight, std::uint16_t* y, std::int64_t rows, int n,
+              float eps, cudaStream_t stream) {
+  if (rows == 0) return;
+  rms_norm_kernel<<<warp_blocks(rows), 32 * kWarps, 0, stream>>>(x, weight, y, rows, n, eps);
+  DSV4_LAUNCHED("rms_norm_kernel");
+}
+
+void head_norm_bf16(const std::uint16_t* x, std::uint16_t* y, std::int64_t rows, float eps, cudaStream_t stream) {
+  if (rows == 0) return;
+  head_norm_bf16_kernel<<<warp_blocks(rows), 32 * kWarps, 0, stream>>>(x, y, rows, eps);
+  DSV4_LAUNCHED("head_norm_bf16_kernel");
+}
+
+void quantise_e4m3(const std::uint16_t* x, std::int64_t row_stride, std::int64_t rows, int columns, int block,
+                   std::uint8_t* codes, std::int64_t code_stride, std::uint8_t* scales,
+                   std::int64_t scale_stride, cudaStream_t stream) {
+  if (rows == 0) return;
+  require(columns % block == 0, "quantise_e4m3: columns are not whole blocks");
+  const int blocks = columns / block;
+  quantise_e4m3_kernel<<<warp_blocks(rows * blocks), 32 * kWarps, 0, stream>>>(x, row_stride, rows, blocks, block,
+                                                                              codes, code_stride, scales, scale_stride);
+  DSV4_LAUNCHED("quantise_e4m3_kernel");
+}
+
+void quantise_e2m1(const std::uint16_t* x, std::int64_t rows, int columns, std::uint8_t* codes,
+                   std::uint8_t* scales, cudaStream_t stream) {
+  if (rows == 0) return;
+  require(columns % 32 == 0, "quantise_e2m1: columns are not whole blocks");
+  const std::int64_t blocks = rows * (columns / 32);
+  quantise_e2m1_kernel<<<warp_blocks(blocks), 32 * kWarps, 0, stream>>>(x, blocks, codes, scales);
+  DSV4_LAUNCHED("quantise_e2m1_kernel");
+}
+
+void rope_frequencies(const Geometry& geometry, LayerKind kind, float (&frequencies)[kRopeDim / 2]) {
+  const bool yarn = has_compressor(kind);
+  double root = yarn ? geometry.compress_rope_theta : geometry.rope_theta;
+  for (int i = 0; i < 5; ++i) root = std::sqrt(root);
+  double power = 1.0;
+  for (float& f : frequencies) {
+    f = 1.0F / static_cast<float>(power);
+    power = power * root;
+  }
+  if (!yarn) return;
+
+  const auto bound = [&](double rotations) {
+    return kRopeDim * std::log(static_cast<double>(geometry.yarn_original) / (2.0 * M_PI * rotations)) /
+           (2.0 * std::log(geometry.compress_rope_theta));
+  };
+  const double low_exact = bound(geometry.beta_fast);
+  const double high_exact = bound(geometry.beta_slow);
+  for (const double value : {low_exact, high_exact}) {
+    if (std::fabs(value - std::nearbyint(value)) < 1e-6) {
+      throw UsageError("YaRN bound " + std::to_string(value) + " lies within 1e-6 of an integer");
+    }
+  }
+  const auto low = static_cast<float>(std::fmax(std::floor(low_exact), 0.0));
+  const auto high = static_cast<float>(std::fmin(std::ceil(high_exact), kRopeDim - 1.0));
+  const float span = high - low;
+  const auto factor = static_cast<float>(geometry.yarn_factor);
+  for (int i = 0; i < kRopeDim / 2; ++i) {
+    const float ramp = (static_cast<float>(i) - low) / span;
+    const float raised = ramp > 0.0F ? ramp : 0.0F;
+    const float u = raised < 1.0F ? raised : 1.0F;
+    const float m = 1.0F - u;
+    const float f = frequencies[i];
+    const float slow = (f / factor) * (1.0F - m);
+    const float fast = f * m;
+    frequencies[i] = slow + fast;
+  }
+}
+
+void rope_table(const std::int32_t* positions, std::int64_t rows, const float (&frequencies)[kRopeDim / 2],
+                float* cosines, float* sines, cudaStream_t stream) {
+  if (rows == 0) return;
+  Frequencies table;
+  for (int i = 0; i < kRopeDim / 2; ++i) table.f[i] = frequencies[i];
+  rope_table_kernel<<<thread_blocks(rows * (kRopeDim / 2)), 256, 0, stream>>>(positions, rows, table, cosines, sines);
+  DSV4_LAUNCHED("rope_table_kernel");
+}
+
+void rope(const std::uint16_t* x, std::uint16_t* y, std::int64_t rows, int heads, int width, const float* cosines,
+          const float* sines, bool inverse, cudaStream_t stream) {
+  if (rows == 0) return;
+  const std::int64_t pairs = rows * heads * (width / 2);
+  rope_kernel<<<thread_blocks(pairs), 256, 0, stream>>>(x, y, pairs, heads, width, cosines, sines, inverse);
+  DSV4_LAUNCHED("rope_kernel");
+}
+
+void hadamard(const std::uint16_t* x, std::uint16_t* y, std::int64_t rows, cudaStream_t stream) {
+  if (rows == 0) return;
+  hadamard_kernel<<<warp_blocks(rows), 32 * kWarps, 0, stream>>>(x, y, rows);
+  DSV4_LAUNCHED("hadamard_kernel");
+}
+
+void to_bf16(const float* x, std::uint16_t* y, std::int64_t n, cudaStream_t stream) {
+  if (n == 0) return;
+  to_bf16_kernel<<<thread_blocks(n), 256, 0, stream>>>(x, y, n);
+  DSV4_LAUNCHED("to_bf16_kernel");
+}
+
+void add_bf16(const std::uint16_t* a, const std::uint16_t* b, std::uint16_t* y, std::int64_t n,
+              cudaStream_t stream) {
+  if (n == 0) return;
+  add_bf16_kernel<<<thread_blocks(n), 256, 0, stream>>>(a, b, y, n);
+  DSV4_LAUNCHED("add_bf16_kernel");
+}
+
+}  // namespace dsv4::gpu

@@ -1,0 +1,88 @@
+/// What kernels need to know of a step: rows, slots, entries to close, state rows to write, block tables.
+///
+/// All slot arithmetic of the engine is here (docs/numerics.md 12, 14, 20): built on the host from the plan,
+/// sent to the device as one array of int32. Every slot is checked against its pool; a bad one is an
+/// InternalError with pool, request and position.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "gpu/device_memory.cuh"
+#include "model/step_plan.hpp"
+
+namespace dsv4::gpu {
+
+/// A host array with its copy on the device, valid after StepLayout's upload.
+struct Ints {
+  std::vector<std::int32_t> host;
+  std::int32_t* device = nullptr;
+  std::int64_t size() const { return static_cast<std::int64_t>(host.size()); }
+};
+
+inline constexpr std::int32_t kSkipRow = INT32_MIN;
+
+/// Consecutive rows of one request through the online C128 recurrence.
+struct OnlineSegment {
+  std::int32_t first_row;     ///< batch row
+  std::int32_t rows;
+  std::int32_t position;      ///< of the first row
+  std::int32_t slot;          ///< of bank 0
+  std::int32_t bank_step;     ///< 1: row i goes to bank 1 + i (verify); 0: all to bank 0
+  std::int32_t first_entry;   ///< index into the step's entries of this segment's first closing entry
+  std::int32_t first_closing; ///< positions from here on close entries
+};
+
+/// One compressor (main or indexer's) in one step.
+struct CompressorStep {
+  // Entries that close, in batch-row order.
+  Ints entry_request, entry_index, entry_slot, entry_position;  ///< position: of RoPE, p + 1 - r
+  Ints source;  ///< [entries, pooled rows]: batch row, or -1 - state slot, or kSkipRow below position 0
+  // State rows written, in batch-row order.
+  Ints state_row, state_slot;
+  std::vector<std::int32_t> state_request, state_position;
+  Ints online;  ///< OnlineSegment as ints
+  std::int64_t segments() const { return online.size() / static_cast<std::int64_t>(sizeof(OnlineSegment) / 4); }
+  std::int64_t entries() const { return entry_index.size(); }
+};
+
+/// Per batch row what lists and visibility need.
+struct RowTables {
+  Ints position;       ///< [T], -1 for padding
+  Ints window_slot;    ///< [T], where kv.window writes, -1 if nowhere
+  Ints window_table;   ///< [T] offset of the request's window table in `tables`, -1 for padding
+  Ints entries_c4_table, entries_c128_table, index_table;  ///< likewise
+};
+
+class StepLayout {
+ public:
+  StepLayout(const RunConfig& config, const StepPlan& plan, DeviceMemory& memory, cudaStream_t stream);
+
+  std::int64_t tokens = 0;
+  RowTables rows;
+  Ints tables;                ///< block tables of all requests of the step, one after another
+  CompressorStep c4, c128, index;
+  std::int32_t widest_c4 = 0;    ///< most visible entries of any row, ratio 4
+  std::int32_t widest_c128 = 0;  ///< likewise ratio 128
+
+  const CompressorStep& compressor(LayerKind kind, bool indexer) const {
+    return indexer ? index : kind == LayerKind::csa ? c4 : c128;
+  }
+
+ private:
+  void upload(DeviceMemory& memory, cudaStream_t stream);
+};
+
+/// Slots in a pool or state store. `row` is a token position, or an entry index for entries.
+std::int64_t window_slot(const RunConfig& config, const BlockTables& tables, std::int32_t row);
+std::int64_t entry_slot(const RunConfig& config, const BlockTables& tables, Pool pool, std::int32_t row);
+std::int64_t state_slot(const RunConfig& config, const BlockTables& tables, LayerKind kind, bool indexer,
+                        std::int32_t base, std::int32_t row);
+/// Entries a page of a pool, rows of a state store, and whether state is the online form.
+int page_rows(const RunConfig& config, Pool pool);
+bool is_online(const RunConfig& config, LayerKind kind);
+std::int64_t state_rows(const RunConfig& config, LayerKind kind, bool indexer);
+
+}  // namespace dsv4::gpu
