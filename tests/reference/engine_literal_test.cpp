@@ -1,0 +1,60 @@
+/// Every tensor of a prefill against a layer written as straight loops (literal_layer.hpp), bit for bit.
+#include <algorithm>
+#include <set>
+
+#include "reference/engine_harness.hpp"
+#include "reference/literal_layer.hpp"
+#include "support/catch.hpp"
+
+using namespace dsv4;
+using namespace dsv4::reference::test;
+
+namespace {
+
+void compare(LayerKind kind, std::string_view profile, int tokens) {
+  Harness harness(tiny_config({kind}, profile));
+  const int request = harness.admit("a");
+  const StepPlan plan = harness.plans.step({{request, tokens}});
+  harness.run(plan);
+
+  const auto weights = seeded_weights(harness.plans.config)->layer(0);
+  const auto source = seeded_hidden(harness.plans.config);
+  std::vector<std::vector<std::uint16_t>> hidden;
+  for (const Row& row : plan.rows) {
+    hidden.emplace_back(static_cast<std::size_t>(harness.plans.config.geometry.dim));
+    source->hidden(0, row, hidden.back());
+  }
+  const LiteralTensors literal =
+      literal_layer(kind, harness.plans.config.geometry, *weights, hidden, profile == "official");
+
+  // What says where rows lie, and the list that follows the selection, is tested elsewhere.
+  const std::set<std::string> elsewhere{"layer.input/hidden", "attention.lists/compressed_length",
+                                        "attention.lists/compressed_logical"};
+  int compared = 0;
+  for (const TensorInfo& info : tensor_catalogue()) {
+    const Tensor* tensor = harness.engine().tensor(0, info.id);
+    if (tensor == nullptr || places(info.id) || elsewhere.contains(path(info.id))) {
+      if (!path(info.id).ends_with(".state/token")) continue;
+    }
+    if (tensor == nullptr || path(info.id).ends_with(".pool/index")) continue;
+    INFO(path(info.id));
+    const auto found = literal.find(path(info.id));
+    REQUIRE(found != literal.end());
+    const auto bytes = std::as_bytes(std::span(found->second));
+    REQUIRE(std::ssize(tensor->bytes()) == std::ssize(bytes));
+    const auto differs = std::ranges::mismatch(tensor->bytes(), bytes);
+    const auto at = differs.in1 - tensor->bytes().begin();
+    INFO("first differing byte " << at << " of " << bytes.size() << ", row " << at / (std::ssize(bytes) / tensor->dim(0)));
+    REQUIRE(differs.in1 == tensor->bytes().end());
+    ++compared;
+  }
+  REQUIRE(compared == static_cast<int>(literal.size()));
+}
+
+}  // namespace
+
+TEST_CASE("a window-only layer equals the literal loops") { compare(LayerKind::swa, "canonical", 140); }
+TEST_CASE("a CSA layer equals the literal loops") { compare(LayerKind::csa, "canonical", 70); }
+TEST_CASE("an HCA layer equals the literal loops") { compare(LayerKind::hca, "canonical", 131); }
+TEST_CASE("official: a CSA layer equals the literal loops") { compare(LayerKind::csa, "official", 70); }
+TEST_CASE("official: an HCA layer equals the literal loops") { compare(LayerKind::hca, "official", 131); }

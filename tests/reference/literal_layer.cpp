@@ -1,0 +1,389 @@
+#include "reference/literal_layer.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "arith/log.hpp"
+#include "reference/literal_math.hpp"
+
+namespace dsv4::reference::test {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// Values of one token's compressor rows and of the entries.
+struct CompressorRows {
+  std::vector<Floats> kv, score;  ///< by position, score with APE
+  std::vector<Floats> entries;    ///< what attention or the indexer reads, by entry
+  std::vector<float> entry_scale; ///< FP8 index keys
+};
+
+class Layer {
+ public:
+  Layer(LayerKind kind, const Geometry& geometry, const LayerWeights& weights, bool official)
+      : kind_(kind), g_(geometry), w_(weights), official_(official), rope_(geometry, kind) {}
+
+  LiteralTensors run(const std::vector<std::vector<std::uint16_t>>& hidden) {
+    for (const auto& bits : hidden) {
+      Floats row;
+      for (const std::uint16_t bit : bits) row.push_back(arith::bf16_to_f32(bit));
+      hidden_.push_back(row);
+    }
+    for (std::size_t p = 0; p < hidden_.size(); ++p) query(static_cast<int>(p));
+    for (std::size_t p = 0; p < hidden_.size(); ++p) window(static_cast<int>(p));
+    if (kind_ != LayerKind::swa) main_ = compress(false);
+    if (kind_ == LayerKind::csa) {
+      index_ = compress(true);
+      for (std::size_t p = 0; p < hidden_.size(); ++p) select(static_cast<int>(p));
+    }
+    for (std::size_t p = 0; p < hidden_.size(); ++p) attend(static_cast<int>(p));
+    return std::move(out_);
+  }
+
+ private:
+  void put(const std::string& path, std::uint8_t byte) { out_[path].push_back(byte); }
+  void put_bf16(const std::string& path, float value) {
+    const std::uint16_t bits = arith::f32_to_bf16(value);
+    put(path, static_cast<std::uint8_t>(bits));
+    put(path, static_cast<std::uint8_t>(bits >> 8));
+  }
+  void put_32(const std::string& path, std::uint32_t bits) {
+    for (int shift = 0; shift < 32; shift += 8) put(path, static_cast<std::uint8_t>(bits >> shift));
+  }
+  void put_f32(const std::string& path, float value) { put_32(path, arith::to_bits(value)); }
+  void put_i32(const std::string& path, int value) { put_32(path, static_cast<std::uint32_t>(value)); }
+
+  // 11, and head_norm of 18
+  void query(int p) {
+    const Quantized x = quantize(hidden_[p], 128, false);
+    for (std::size_t i = 0; i < x.codes.size(); ++i) put("layer.input/codes", x.codes[i]);
+    for (const int e : x.e) put("layer.input/scales", static_cast<std::uint8_t>(e + 127));
+    Floats latent;
+    for (int n = 0; n < g_.q_lora; ++n) latent.push_back(bf16(product_fp8(w_.wq_a, n, x)));
+    latent = rms(latent, &w_.q_norm, g_.eps);
+    for (const float value : latent) put_bf16("q.down/q_latent", value);
+    latent_.push_back(quantize(latent, 128, false));
+    std::vector<Floats> heads;
+    for (int h = 0; h < g_.heads; ++h) {
+      Floats q;
+      for (int i = 0; i < 512; ++i) q.push_back(bf16(product_fp8(w_.wq_b, h * 512 + i, latent_.back())));
+      for (const float value : q) put_bf16("q.up/raw", value);
+      if (official_) {
+        Floats squares;
+        for (const float value : q) squares.push_back(bf16(value * value));
+        const float mean = bf16(sum32(squares) / 512.0F);
+        const float factor = bf16(1.0F / std::sqrt(bf16(mean + g_.eps)));
+        for (float& value : q) value = bf16(value * factor);
+      } else {
+        q = rms(q, nullptr, g_.eps);
+      }
+      for (const float value : q) put_bf16("q.up/normed", value);
+      rope_.rotate(q, p, 1);
+      for (const float value : q) put_bf16("q.up/q", value);
+      heads.push_back(q);
+    }
+    q_.push_back(heads);
+  }
+
+  /// 4 on dims 0..447, the row's bytes, and the row as attention reads it.
+  Floats store_kv(const std::string& stage, const Floats& row) {
+    const Quantized x = quantize(Floats(row.begin(), row.begin() + 448), 64, false);
+    Floats read;
+    for (int i = 0; i < 448; ++i) {
+      put(stage + "/codes", x.codes[i]);
+      put(stage + "/page_bytes", x.codes[i]);
+      read.push_back(static_cast<float>(std::ldexp(static_cast<double>(x.values[i]), x.e[i / 64])));
+    }
+    for (int i = 448; i < 512; ++i) {
+      put_bf16(stage + "/rope", row[i]);
+      put_bf16(stage + "/page_bytes", row[i]);
+      read.push_back(row[i]);
+    }
+    for (const int e : x.e) {
+      put(stage + "/scales", static_cast<std::uint8_t>(e + 127));
+      put(stage + "/page_bytes", static_cast<std::uint8_t>(e + 127));
+    }
+    put(stage + "/page_bytes", 0);
+    return read;
+  }
+
+  void window(int p) {
+    const Quantized x = quantize(hidden_[p], 128, false);
+    Floats kv;
+    for (int n = 0; n < 512; ++n) kv.push_back(bf16(product_fp8(w_.wkv, n, x)));
+    kv = rms(kv, &w_.kv_norm, g_.eps);
+    for (const float value : kv) put_bf16("kv.window/normed", value);
+    rope_.rotate(kv, p, 1);
+    for (const float value : kv) put_bf16("kv.window/kv", value);
+    window_.push_back(store_kv("kv.window", kv));
+  }
+
+  // 12
+  CompressorRows compress(bool indexer) {
+    const std::string name = indexer ? "indexer" : "compress";
+    const CompressorWeights& w = indexer ? w_.indexer_compressor : w_.compressor;
+    const int d = indexer ? 128 : 512;
+    const int r = static_cast<int>(kind_);
+    const int channels = r == 4 ? 2 * d : d;
+    const int n = static_cast<int>(hidden_.size());
+    CompressorRows rows;
+    for (int p = 0; p < n; ++p) {
+      Floats kv;
+      Floats score;
+      for (int c = 0; c < channels; ++c) {
+        kv.push_back(product_bf16(w.wkv, c, hidden_[p]));
+        score.push_back(product_bf16(w.wgate, c, hidden_[p]));
+        put_f32(name + ".project/kv", kv.back());
+        put_f32(name + ".project/score", score.back());
+      }
+      for (int c = 0; c < channels; ++c) score[c] = score[c] + w.ape[p % r * channels + c];
+      rows.kv.push_back(kv);
+      rows.score.push_back(score);
+    }
+    const int first_live = r == 4 ? std::max(0, n / 4 * 4 - 4) : n / 128 * 128;
+    for (int p = first_live; p < n; ++p) {
+      for (const float value : rows.kv[p]) put_f32(name + ".state/kv", value);
+      for (const float value : rows.score[p]) put_f32(name + ".state/score", value);
+      put_i32(name + ".state/token", p);
+    }
+    for (int p = r - 1; p < n; p += r) {
+      Floats pooled;
+      for (int c = 0; c < d; ++c) {
+        Floats kv;
+        Floats score;
+        for (int row = r == 4 ? p - 7 : p - 127; row <= p; ++row) {
+          if (row < 0) continue;
+          const int column = r == 4 && row > p - 4 ? d + c : c;
+          kv.push_back(rows.kv[row][column]);
+          score.push_back(rows.score[row][column]);
+        }
+        pooled.push_back(pool_channel(score, kv));
+        put_f32(name + ".pool/pooled", pooled.back());
+      }
+      for (float& value : pooled) value = bf16(value);
+      Floats entry = rms(pooled, &w.norm, g_.eps);
+      rope_.rotate(entry, p + 1 - r, 1);
+      put_i32(name + ".finish/index", p / r);
+      if (indexer) {
+        store_index(entry, rows);
+      } else {
+        for (const float value : entry) put_bf16("compress.finish/entry", value);
+        rows.entries.push_back(store_kv("compress.finish", entry));
+      }
+    }
+    return rows;
+  }
+
+  void store_index(Floats& entry, CompressorRows& rows) {
+    hadamard(entry);
+    for (const float value : entry) put_bf16("indexer.finish/entry", value);
+    const Quantized x = quantize(entry, official_ ? 32 : 128, official_);
+    for (const std::uint8_t code : x.codes) put("indexer.finish/codes", code);
+    Floats read = x.values;
+    if (official_) {
+      for (int i = 0; i < 128; i += 2) {
+        put("indexer.finish/page_bytes", static_cast<std::uint8_t>(x.codes[i] + 16 * x.codes[i + 1]));
+      }
+      for (const int e : x.e) {
+        put("indexer.finish/scales", static_cast<std::uint8_t>(e + 127));
+        put("indexer.finish/page_bytes", static_cast<std::uint8_t>(e + 127));
+      }
+      for (int i = 0; i < 128; ++i) read[i] = read[i] * power(x.e[i / 32]);
+      rows.entry_scale.push_back(1);
+    } else {
+      for (const std::uint8_t code : x.codes) put("indexer.finish/page_bytes", code);
+      put_f32("indexer.finish/scales", power(x.e[0]));
+      put_f32("indexer.finish/page_bytes", power(x.e[0]));
+      rows.entry_scale.push_back(power(x.e[0]));
+    }
+    rows.entries.push_back(read);
+  }
+
+  // 13
+  void select(int p) {
+    std::vector<Floats> queries;
+    Floats weights;
+    const double root = 1.0 / std::sqrt(128.0 * g_.index_heads);
+    for (int h = 0; h < g_.index_heads; ++h) {
+      Floats q;
+      for (int i = 0; i < 128; ++i) q.push_back(bf16(product_fp8(w_.indexer_wq_b, h * 128 + i, latent_[p])));
+      rope_.rotate(q, p, 1);
+      hadamard(q);
+      const Quantized x = quantize(q, official_ ? 32 : 128, official_);
+      for (const std::uint8_t code : x.codes) put("indexer.query/codes", code);
+      Floats values = x.values;
+      const float w = bf16(product_bf16(w_.indexer_weights_proj, h, hidden_[p]));
+      if (official_) {
+        for (const int e : x.e) put("indexer.query/scales", static_cast<std::uint8_t>(e + 127));
+        for (int i = 0; i < 128; ++i) values[i] = values[i] * power(x.e[i / 32]);
+        weights.push_back(bf16(w * static_cast<float>(root)));
+      } else {
+        put_f32("indexer.query/scales", power(x.e[0]));
+        weights.push_back(w * static_cast<float>(root) * power(x.e[0]));
+      }
+      queries.push_back(values);
+      put_f32("indexer.query/weights", weights.back());
+    }
+    const int visible = (p + 1) / 4;
+    put_i32("indexer.score/visible", visible);
+    Floats scores;
+    for (int j = 0; j < visible; ++j) {
+      Floats t;
+      for (int h = 0; h < g_.index_heads; ++h) {
+        float dot = dot32(queries[h], index_.entries[j]);
+        if (official_) dot = bf16(dot);
+        t.push_back(dot > 0 ? dot : 0.0F);
+      }
+      if (official_) {
+        for (int h = 0; h < g_.index_heads; ++h) t[h] = bf16(t[h] * weights[h]);
+        scores.push_back(bf16(sum32(t)));
+      } else {
+        scores.push_back(dot32(t, weights) * index_.entry_scale[j]);
+      }
+    }
+    const int widest = static_cast<int>(hidden_.size()) / 4;
+    for (int j = 0; j < widest; ++j) put_f32("indexer.score/scores", j < visible ? scores[j] : 0.0F);
+    // The best one again and again; the lower index wins a tie.
+    std::vector<int> chosen;
+    std::vector<bool> taken(visible, false);
+    for (int k = 0; k < g_.index_topk && k < visible; ++k) {
+      int best = -1;
+      for (int j = 0; j < visible; ++j) {
+        if (!taken[j] && (best < 0 || scores[j] > scores[best])) best = j;
+      }
+      taken[best] = true;
+      chosen.push_back(best);
+    }
+    if (!official_) std::sort(chosen.begin(), chosen.end());
+    put_i32("indexer.select/count", static_cast<int>(chosen.size()));
+    for (int k = 0; k < g_.index_topk; ++k) {
+      put_i32("indexer.select/selected", k < static_cast<int>(chosen.size()) ? chosen[k] : -1);
+    }
+    selected_.push_back(chosen);
+  }
+
+  // 14 to 16
+  void attend(int p) {
+    std::vector<const Floats*> keys(128, nullptr);
+    const int first = p < 127 ? 0 : p - 127;
+    for (int i = 0; i < 128; ++i) {
+      if (first + i <= p) keys[i] = &window_[first + i];
+      put_i32("attention.lists/window_logical", first + i <= p ? first + i : -1);
+    }
+    put_i32("attention.lists/window_length", p - first + 1);
+    if (kind_ == LayerKind::csa) {
+      for (const int j : selected_[p]) keys.push_back(&main_.entries[j]);
+    } else if (kind_ == LayerKind::hca) {
+      for (int j = 0; (j + 1) * 128 <= p + 1; ++j) keys.push_back(&main_.entries[j]);
+    }
+    std::vector<Floats> heads;
+    for (int h = 0; h < g_.heads; ++h) {
+      heads.push_back(official_ ? head_online(q_[p][h], keys, w_.attn_sink[h])
+                                : head_two_pass(q_[p][h], keys, w_.attn_sink[h]));
+      for (const float value : heads.back()) put_bf16("attention.core/out", value);
+    }
+    for (Floats& head : heads) {
+      rope_.rotate(head, p, -1);
+      for (const float value : head) put_bf16("output.project/o_rot", value);
+    }
+    Floats latent;
+    const int in_group = g_.heads / g_.o_groups;
+    for (int n = 0; n < g_.o_groups * g_.o_lora; ++n) {
+      Floats x;
+      for (int h = 0; h < in_group; ++h) {
+        const Floats& head = heads[n / g_.o_lora * in_group + h];
+        x.insert(x.end(), head.begin(), head.end());
+      }
+      latent.push_back(bf16(product_bf16(w_.wo_a, n, x)));
+      put_bf16("output.project/o_latent", latent.back());
+    }
+    const Quantized x = quantize(latent, 128, false);
+    for (const std::uint8_t code : x.codes) put("output.project/latent_codes", code);
+    for (const int e : x.e) put("output.project/latent_scales", static_cast<std::uint8_t>(e + 127));
+    for (int n = 0; n < g_.dim; ++n) put_bf16("output.project/hidden_out", product_fp8(w_.wo_b, n, x));
+  }
+
+  Floats head_two_pass(const Floats& q, const std::vector<const Floats*>& keys, float sink) {
+    Floats z(keys.size(), 0.0F);
+    float m = -kInfinity;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (keys[i] == nullptr) continue;
+      z[i] = dot32(q, *keys[i]) * arith::from_bits(0x3D3504F3);
+      m = z[i] > m ? z[i] : m;
+    }
+    Floats e(keys.size(), 0.0F);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (keys[i] != nullptr) e[i] = arith::exp(z[i] - m);
+    }
+    const float total = sum32(e);
+    const float den = total + arith::exp(sink - m);
+    Floats out;
+    for (int c = 0; c < 512; ++c) {
+      float acc = 0;
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        if (keys[i] != nullptr) acc = arith::fma(e[i], (*keys[i])[c], acc);
+      }
+      out.push_back(bf16(acc / den));
+    }
+    put_f32("attention.core/lse", m + arith::log(total));
+    return out;
+  }
+
+  // 18: blocks of 64 list indices
+  Floats head_online(const Floats& q, const std::vector<const Floats*>& keys, float sink) {
+    float m = -kInfinity;
+    float total = 0;
+    Floats acc(512, 0.0F);
+    for (std::size_t first = 0; first < keys.size(); first += 64) {
+      const std::size_t last = std::min(keys.size(), first + 64);
+      Floats z(last - first, 0.0F);
+      float next = m;
+      for (std::size_t i = first; i < last; ++i) {
+        if (keys[i] == nullptr) continue;
+        z[i - first] = dot32(q, *keys[i]) * arith::from_bits(0x3D3504F3);
+        next = z[i - first] > next ? z[i - first] : next;
+      }
+      if (next == -kInfinity) continue;
+      const float f = m == -kInfinity ? 0.0F : arith::exp(m - next);
+      Floats e(last - first, 0.0F);
+      for (std::size_t i = first; i < last; ++i) {
+        if (keys[i] != nullptr) e[i - first] = arith::exp(z[i - first] - next);
+      }
+      total = arith::fma(total, f, sum32(e));
+      for (int c = 0; c < 512; ++c) {
+        acc[c] = acc[c] * f;
+        for (std::size_t i = first; i < last; ++i) {
+          if (keys[i] != nullptr) acc[c] = arith::fma(bf16(e[i - first]), (*keys[i])[c], acc[c]);
+        }
+      }
+      m = next;
+    }
+    const float den = total + arith::exp(sink - m);
+    Floats out;
+    for (const float value : acc) out.push_back(bf16(value / den));
+    put_f32("attention.core/lse", m + arith::log(total));
+    return out;
+  }
+
+  LayerKind kind_;
+  const Geometry& g_;
+  const LayerWeights& w_;
+  bool official_;
+  Rope rope_;
+  std::vector<Floats> hidden_;
+  std::vector<Quantized> latent_;
+  std::vector<std::vector<Floats>> q_;
+  std::vector<Floats> window_;
+  CompressorRows main_, index_;
+  std::vector<std::vector<int>> selected_;
+  LiteralTensors out_;
+};
+
+}  // namespace
+
+LiteralTensors literal_layer(LayerKind kind, const Geometry& geometry, const LayerWeights& weights,
+                             const std::vector<std::vector<std::uint16_t>>& hidden, bool official) {
+  return Layer(kind, geometry, weights, official).run(hidden);
+}
+
+}  // namespace dsv4::reference::test
