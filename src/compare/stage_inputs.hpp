@@ -17,4 +17,10 @@ struct StageInputs {
 
 const StageInputs& stage_inputs(Stage stage);
 
+/// Tensors of the same stage from which this one is made: a difference here follows from a difference there.
+std::span<const TensorId> made_from(TensorId id);
+
+/// Rows written into a cache during a step: the tensors that carry them.
+std::span<const TensorId> rows_written(Cache cache);
+
 }  // namespace dsv4::compare

@@ -1,0 +1,436 @@
+#include "compare/judge.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "compare/element.hpp"
+#include "model/geometry.hpp"
+
+namespace dsv4::compare {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+bool same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+double distance(double a, double b) {
+  if (same_number(a, b)) return 0;
+  const double difference = std::abs(a - b);
+  return std::isnan(difference) ? kInfinity : difference;
+}
+
+// One element read on both sides, with the larger step of the two formats at these values.
+struct Reading {
+  double reference = 0;
+  double subject = 0;
+  double step = 0;
+  std::int64_t ulp = 0;
+};
+
+Judgement decide(const Reading& reading, const Limits& limits, double rms) {
+  Judgement result;
+  result.value_equal = same_number(reading.reference, reading.subject);
+  result.ulp = reading.ulp;
+  result.absolute = distance(reading.reference, reading.subject);
+  result.relative = result.absolute == 0 ? 0 : result.absolute / std::abs(reading.reference);
+  const Rule& rule = limits.rule;
+  if (rule.kind == Rule::Kind::ulp) {
+    result.within = result.ulp <= rule.ulp;
+  } else if (rule.kind == Rule::Kind::tolerance) {
+    result.within = result.absolute <= rule.absolute + rule.rms * rms + rule.relative * std::abs(reading.reference);
+  }
+  if (!std::isfinite(result.absolute)) result.within = false;
+  result.within = result.within || result.value_equal;
+  result.ordering = result.value_equal || (limits.ordering_in_rms > 0 &&
+                                           result.absolute <= limits.ordering_in_rms * rms + reading.step);
+  return result;
+}
+
+// Root mean square of the finite elements of a tensor.
+double rms_of(const Tensor& tensor) {
+  double squares = 0;
+  std::int64_t finite = 0;
+  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+    const double value = decode(tensor.dtype(), load_bits(tensor, i));
+    if (!std::isfinite(value)) continue;
+    squares += value * value;
+    ++finite;
+  }
+  return finite == 0 ? 0 : std::sqrt(squares / static_cast<double>(finite));
+}
+
+bool needs_rms(const Limits& limits) { return limits.rule.rms > 0 || limits.ordering_in_rms > 0; }
+
+class PlainJudge : public ElementJudge {
+ public:
+  PlainJudge(const Tensor& reference, const Tensor& subject, const Limits& limits)
+      : reference_(reference), subject_(subject), limits_(limits), rms_(needs_rms(limits) ? rms_of(reference) : 0) {}
+
+  Judgement judge(std::int64_t i) const override {
+    const std::uint64_t a = load_bits(reference_, i);
+    const std::uint64_t b = load_bits(subject_, i);
+    Reading reading{decode(reference_.dtype(), a), decode(subject_.dtype(), b)};
+    reading.step = std::max(step_at(reference_.dtype(), reading.reference),
+                            step_at(reference_.dtype(), reading.subject));
+    if (reference_.dtype() == subject_.dtype()) {
+      reading.ulp = ulp_distance(reference_.dtype(), a, b);
+    } else {
+      const double steps = distance(reading.reference, reading.subject) / reading.step;
+      reading.ulp = steps < 1e18 ? static_cast<std::int64_t>(std::ceil(steps)) : kFar;
+    }
+    return decide(reading, limits_, rms_);
+  }
+  ElementValue reference(std::int64_t i) const override { return value(reference_, i); }
+  ElementValue subject(std::int64_t i) const override { return value(subject_, i); }
+
+ private:
+  static ElementValue value(const Tensor& tensor, std::int64_t i) {
+    const std::uint64_t bits = load_bits(tensor, i);
+    return {.hex = hex(tensor.dtype(), bits), .value = decode(tensor.dtype(), bits), .decoded = {}, .score = {}};
+  }
+  const Tensor& reference_;
+  const Tensor& subject_;
+  Limits limits_;
+  double rms_;
+};
+
+// Which scale belongs to which code: the last axis of the codes is cut into as many blocks as the scales' has.
+struct Blocks {
+  std::int64_t dims = 0;
+  std::int64_t count = 0;
+  std::int64_t size = 0;
+
+  Blocks(const Tensor& codes, const Tensor* scales) {
+    dims = codes.shape().empty() ? 1 : codes.shape().back();
+    count = scales == nullptr || scales->shape().empty() ? 1 : std::max<std::int64_t>(scales->shape().back(), 1);
+    size = std::max<std::int64_t>(dims / count, 1);
+  }
+  std::int64_t scale_of(std::int64_t code) const {
+    return code / dims * count + std::min(code % dims / size, count - 1);
+  }
+  std::int64_t first_code(std::int64_t scale) const { return scale / count * dims + scale % count * size; }
+};
+
+class CodesJudge : public ElementJudge {
+ public:
+  CodesJudge(Quantised reference, Quantised subject, const Limits& limits)
+      : reference_(reference), subject_(subject), limits_(limits), blocks_(*reference.codes, reference.scales) {
+    if (!needs_rms(limits)) return;
+    double squares = 0;
+    for (std::int64_t i = 0; i < reference.codes->elements(); ++i) {
+      const double value = dequantised(reference_, i);
+      if (std::isfinite(value)) squares += value * value;
+    }
+    rms_ = std::sqrt(squares / std::max(1.0, static_cast<double>(reference.codes->elements())));
+  }
+
+  Judgement judge(std::int64_t i) const override {
+    const DType dtype = reference_.codes->dtype();
+    const std::uint64_t a = load_bits(*reference_.codes, i);
+    const std::uint64_t b = load_bits(*subject_.codes, i);
+    const double scale_a = scale(reference_, i);
+    const double scale_b = scale(subject_, i);
+    Reading reading{decode(dtype, a) * scale_a, decode(dtype, b) * scale_b};
+    reading.step = std::max(step_at(dtype, decode(dtype, a)) * scale_a, step_at(dtype, decode(dtype, b)) * scale_b);
+    if (same_number(scale_a, scale_b)) {
+      reading.ulp = ulp_distance(dtype, a, b);
+    } else {
+      const double steps = distance(reading.reference, reading.subject) / reading.step;
+      reading.ulp = steps < 1e18 ? static_cast<std::int64_t>(std::ceil(steps)) : kFar;
+    }
+    return decide(reading, limits_, rms_);
+  }
+  ElementValue reference(std::int64_t i) const override { return value(reference_, i); }
+  ElementValue subject(std::int64_t i) const override { return value(subject_, i); }
+
+ private:
+  double scale(const Quantised& side, std::int64_t i) const {
+    if (side.scales == nullptr) return 1;
+    return decode(side.scales->dtype(), load_bits(*side.scales, blocks_.scale_of(i)));
+  }
+  double dequantised(const Quantised& side, std::int64_t i) const {
+    return decode(side.codes->dtype(), load_bits(*side.codes, i)) * scale(side, i);
+  }
+  ElementValue value(const Quantised& side, std::int64_t i) const {
+    const std::uint64_t bits = load_bits(*side.codes, i);
+    return {.hex = hex(side.codes->dtype(), bits),
+            .value = decode(side.codes->dtype(), bits),
+            .decoded = dequantised(side, i),
+            .score = {}};
+  }
+  Quantised reference_;
+  Quantised subject_;
+  Limits limits_;
+  Blocks blocks_;
+  double rms_ = 0;
+};
+
+// The worst of several elements stands for all.
+void worsen(Judgement& total, const Judgement& part) {
+  total.value_equal = total.value_equal && part.value_equal;
+  total.within = total.within && part.within;
+  total.ordering = total.ordering && part.ordering;
+  total.ulp = std::max(total.ulp, part.ulp);
+  total.absolute = std::max(total.absolute, part.absolute);
+  total.relative = std::max(total.relative, part.relative);
+}
+
+constexpr Judgement kBest{true, true, true, 0, 0, 0, std::nullopt};
+
+class ScalesJudge : public ElementJudge {
+ public:
+  ScalesJudge(Quantised reference, Quantised subject, const Limits& limits)
+      : plain_(*reference.scales, *subject.scales, limits),
+        codes_(reference, subject, limits),
+        blocks_(*reference.codes, reference.scales) {}
+
+  Judgement judge(std::int64_t i) const override {
+    Judgement result = kBest;
+    const std::int64_t first = blocks_.first_code(i);
+    for (std::int64_t code = first; code < first + blocks_.size; ++code) worsen(result, codes_.judge(code));
+    const Judgement scale = plain_.judge(i);
+    result.absolute = scale.absolute;
+    result.relative = scale.relative;
+    result.ulp = scale.ulp;
+    return result;
+  }
+  ElementValue reference(std::int64_t i) const override { return plain_.reference(i); }
+  ElementValue subject(std::int64_t i) const override { return plain_.subject(i); }
+
+ private:
+  PlainJudge plain_;
+  CodesJudge codes_;
+  Blocks blocks_;
+};
+
+class BytesJudge : public ElementJudge {
+ public:
+  BytesJudge(const Tensor& reference, const Tensor& subject, const PackedRow& layout, const Limits& limits)
+      : reference_(reference), subject_(subject), layout_(layout), limits_(limits), row_bytes_(reference.dim(1)) {}
+
+  Judgement judge(std::int64_t i) const override {
+    const std::int64_t page = i / row_bytes_;
+    const PackedByte where = layout_.locate(i % row_bytes_);
+    switch (where.part) {
+      case PackedPart::codes: {
+        Judgement result = code(page, where.row, where.first);
+        if (layout_.kind == PackedRow::Kind::index_fp4) worsen(result, code(page, where.row, where.first + 1));
+        return result;
+      }
+      case PackedPart::rope:
+        return rope(page, where);
+      case PackedPart::scales: {
+        Judgement result = kBest;
+        const std::int64_t first = where.first * layout_.block;
+        for (std::int64_t dim = first; dim < first + layout_.block; ++dim) {
+          worsen(result, code(page, where.row, dim));
+        }
+        return result;
+      }
+      default:
+        return {};
+    }
+  }
+  ElementValue reference(std::int64_t i) const override { return value(reference_, i); }
+  ElementValue subject(std::int64_t i) const override { return value(subject_, i); }
+
+ private:
+  std::uint64_t byte(const Tensor& tensor, std::int64_t page, std::int64_t offset) const {
+    return load_bits(tensor, page * row_bytes_ + offset);
+  }
+  DType code_type() const {
+    return layout_.kind == PackedRow::Kind::index_fp4 ? DType::float4_e2m1fn : DType::float8_e4m3fn;
+  }
+  std::uint64_t code_bits(const Tensor& tensor, std::int64_t page, std::int64_t row, std::int64_t dim) const {
+    const std::uint64_t bits = byte(tensor, page, layout_.code_byte(row, dim));
+    if (layout_.kind != PackedRow::Kind::index_fp4) return bits;
+    return dim % 2 == 0 ? bits & 0xF : bits >> 4;
+  }
+  double scale(const Tensor& tensor, std::int64_t page, std::int64_t row, std::int64_t dim) const {
+    const std::int64_t first = layout_.scale_byte(row, dim / layout_.block);
+    if (layout_.kind != PackedRow::Kind::index_fp8) {
+      return decode(DType::float8_e8m0fnu, byte(tensor, page, first));
+    }
+    std::uint64_t bits = 0;
+    for (std::int64_t k = 0; k < 4; ++k) bits |= byte(tensor, page, first + k) << (8 * k);
+    return decode(DType::float32, bits);
+  }
+  Judgement code(std::int64_t page, std::int64_t row, std::int64_t dim) const {
+    const std::uint64_t a = code_bits(reference_, page, row, dim);
+    const std::uint64_t b = code_bits(subject_, page, row, dim);
+    const double scale_a = scale(reference_, page, row, dim);
+    const double scale_b = scale(subject_, page, row, dim);
+    Reading reading{decode(code_type(), a) * scale_a, decode(code_type(), b) * scale_b};
+    reading.step = std::max(step_at(code_type(), decode(code_type(), a)) * scale_a,
+                            step_at(code_type(), decode(code_type(), b)) * scale_b);
+    if (same_number(scale_a, scale_b)) {
+      reading.ulp = ulp_distance(code_type(), a, b);
+    } else {
+      const double steps = distance(reading.reference, reading.subject) / reading.step;
+      reading.ulp = steps < 1e18 ? static_cast<std::int64_t>(std::ceil(steps)) : kFar;
+    }
+    return decide(reading, limits_, rms(page, row));
+  }
+  std::uint64_t rope_bits(const Tensor& tensor, std::int64_t page, std::int64_t row, std::int64_t dim) const {
+    const std::int64_t first = layout_.rope_byte(row, dim);
+    return byte(tensor, page, first) | byte(tensor, page, first + 1) << 8;
+  }
+  // Near zero a step of bf16 says little, so a rule of N steps also accepts N steps at the size of the row.
+  Judgement rope(std::int64_t page, const PackedByte& where) const {
+    const std::uint64_t a = rope_bits(reference_, page, where.row, where.first);
+    const std::uint64_t b = rope_bits(subject_, page, where.row, where.first);
+    Reading reading{decode(DType::bfloat16, a), decode(DType::bfloat16, b)};
+    reading.step = std::max(step_at(DType::bfloat16, reading.reference), step_at(DType::bfloat16, reading.subject));
+    reading.ulp = ulp_distance(DType::bfloat16, a, b);
+    const double size = rms(page, where.row);
+    Judgement result = decide(reading, limits_, size);
+    if (limits_.rule.kind == Rule::Kind::ulp && std::isfinite(result.absolute)) {
+      result.within = result.within || result.absolute <= limits_.rule.ulp * step_at(DType::bfloat16, 4 * size);
+    }
+    return result;
+  }
+  double rms(std::int64_t page, std::int64_t row) const {
+    if (layout_.kind != PackedRow::Kind::kv) return 0;
+    double squares = 0;
+    for (std::int64_t dim = 0; dim < kRopeDim; ++dim) {
+      const double value = decode(DType::bfloat16, rope_bits(reference_, page, row, dim));
+      if (std::isfinite(value)) squares += value * value;
+    }
+    return std::sqrt(squares / kRopeDim);
+  }
+  ElementValue value(const Tensor& tensor, std::int64_t i) const {
+    const std::int64_t page = i / row_bytes_;
+    const PackedByte where = layout_.locate(i % row_bytes_);
+    ElementValue result{.hex = hex(DType::uint8, load_bits(tensor, i)),
+                        .value = static_cast<double>(load_bits(tensor, i)),
+                        .decoded = {},
+                        .score = {}};
+    if (where.part == PackedPart::codes) {
+      result.decoded = decode(code_type(), code_bits(tensor, page, where.row, where.first)) *
+                       scale(tensor, page, where.row, where.first);
+    } else if (where.part == PackedPart::rope) {
+      result.decoded = decode(DType::bfloat16, rope_bits(tensor, page, where.row, where.first));
+    } else if (where.part == PackedPart::scales) {
+      result.decoded = scale(tensor, page, where.row, where.first * layout_.block);
+    }
+    return result;
+  }
+
+  const Tensor& reference_;
+  const Tensor& subject_;
+  PackedRow layout_;
+  Limits limits_;
+  std::int64_t row_bytes_;
+};
+
+class BoundJudge : public ElementJudge {
+ public:
+  BoundJudge(Quantised narrow, const Tensor& wide, WideFigures figures, bool is_scale, bool wide_is_reference)
+      : narrow_(narrow), wide_(wide), figures_(figures), is_scale_(is_scale),
+        wide_is_reference_(wide_is_reference), blocks_(*narrow.codes, narrow.scales) {}
+
+  Judgement judge(std::int64_t i) const override {
+    const DType dtype = narrow_.codes->dtype();
+    const std::uint64_t bits = load_bits(*narrow_.codes, i);
+    // Codes: the float64 value is in units of the wide engine's scale; bring the interval there.
+    const double factor = scale(narrow_.scales, i) / scale(figures_.scales, i);
+    const RoundingInterval interval = rounding_interval(dtype, bits, is_scale_);
+    const double exact = figures_.unrounded->as<double>()[static_cast<std::size_t>(i)];
+    const double bound = figures_.bounds->as<double>()[static_cast<std::size_t>(i)];
+    const double value = decode(dtype, bits) * factor;
+    Judgement result;
+    double excess = 0;
+    if (!(std::isnan(value) && std::isnan(exact)) && value != exact) {
+      excess = std::max({interval.low * factor - exact, exact - interval.high * factor, 0.0});
+      if (std::isnan(value) || std::isnan(exact)) excess = kInfinity;
+    }
+    result.ratio = excess == 0 ? 0 : excess / bound;
+    if (std::isnan(*result.ratio)) result.ratio = kInfinity;
+    result.within = *result.ratio <= 1;
+    result.absolute = distance(value, exact);
+    result.relative = result.absolute == 0 ? 0 : result.absolute / std::abs(exact);
+    if (wide_.dtype() == dtype) {
+      const std::uint64_t other = load_bits(wide_, i);
+      result.ulp = ulp_distance(dtype, bits, other);
+      if (factor != 1 && std::isfinite(factor)) {
+        const double step = std::max(step_at(dtype, decode(dtype, other)), step_at(dtype, decode(dtype, bits)) * factor);
+        const double steps = distance(value, decode(dtype, other)) / step;
+        result.ulp = steps < 1e18 ? static_cast<std::int64_t>(std::ceil(steps)) : kFar;
+      }
+      result.value_equal = same_number(value, decode(dtype, other));
+      // However wide the bound: a code may only move to its neighbour.
+      if (narrow_.scales != nullptr && result.ulp > 1) result.within = false;
+    }
+    return result;
+  }
+  ElementValue reference(std::int64_t i) const override { return wide_is_reference_ ? exact(i) : narrow(i); }
+  ElementValue subject(std::int64_t i) const override { return wide_is_reference_ ? narrow(i) : exact(i); }
+
+ private:
+  double scale(const Tensor* scales, std::int64_t i) const {
+    if (scales == nullptr || narrow_.scales == nullptr) return 1;
+    return decode(scales->dtype(), load_bits(*scales, blocks_.scale_of(i)));
+  }
+  ElementValue narrow(std::int64_t i) const {
+    const std::uint64_t bits = load_bits(*narrow_.codes, i);
+    ElementValue result{.hex = hex(narrow_.codes->dtype(), bits),
+                        .value = decode(narrow_.codes->dtype(), bits),
+                        .decoded = {},
+                        .score = {}};
+    if (narrow_.scales != nullptr) result.decoded = result.value * scale(narrow_.scales, i);
+    return result;
+  }
+  ElementValue exact(std::int64_t i) const {
+    const std::uint64_t bits = load_bits(*figures_.unrounded, i);
+    ElementValue result{.hex = hex(DType::float64, bits),
+                        .value = decode(DType::float64, bits),
+                        .decoded = {},
+                        .score = {}};
+    if (narrow_.scales != nullptr) result.decoded = result.value * scale(figures_.scales, i);
+    return result;
+  }
+
+  Quantised narrow_;
+  const Tensor& wide_;
+  WideFigures figures_;
+  bool is_scale_;
+  bool wide_is_reference_;
+  Blocks blocks_;
+};
+
+}  // namespace
+
+std::unique_ptr<ElementJudge> plain_judge(const Tensor& reference, const Tensor& subject, const Limits& limits) {
+  return std::make_unique<PlainJudge>(reference, subject, limits);
+}
+
+std::unique_ptr<ElementJudge> codes_judge(Quantised reference, Quantised subject, const Limits& limits) {
+  if (reference.scales == nullptr || subject.scales == nullptr) {
+    reference.scales = nullptr;
+    subject.scales = nullptr;
+  }
+  return std::make_unique<CodesJudge>(reference, subject, limits);
+}
+
+std::unique_ptr<ElementJudge> scales_judge(Quantised reference, Quantised subject, const Limits& limits) {
+  if (reference.codes != nullptr && subject.codes != nullptr) {
+    return std::make_unique<ScalesJudge>(reference, subject, limits);
+  }
+  Limits alone = limits;
+  if (alone.rule.kind == Rule::Kind::ulp) alone.rule = Rule{};
+  alone.ordering_in_rms = 0;
+  return std::make_unique<PlainJudge>(*reference.scales, *subject.scales, alone);
+}
+
+std::unique_ptr<ElementJudge> bytes_judge(const Tensor& reference, const Tensor& subject, const PackedRow& layout,
+                                          const Limits& limits) {
+  return std::make_unique<BytesJudge>(reference, subject, layout, limits);
+}
+
+std::unique_ptr<ElementJudge> bound_judge(Quantised narrow, const Tensor& wide, WideFigures figures, bool is_scale,
+                                          bool wide_is_reference) {
+  return std::make_unique<BoundJudge>(narrow, wide, figures, is_scale, wide_is_reference);
+}
+
+}  // namespace dsv4::compare
