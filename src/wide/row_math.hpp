@@ -1,0 +1,68 @@
+/// Row-wise arithmetic in float64 with bounds: RMS norm, RoPE, Hadamard (docs/numerics.md 8, 9, 10, 18).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/geometry.hpp"
+#include "wide/bounds.hpp"
+
+namespace dsv4::wide {
+
+/// A matrix of balls.
+struct Balls {
+  Values value;
+  Values radius;
+
+  Balls() = default;
+  Balls(Eigen::Index rows, Eigen::Index columns) : value(rows, columns), radius(rows, columns) {}
+  /// Exactly known values.
+  explicit Balls(Values exactly)
+      : value(std::move(exactly)), radius(Values::Zero(value.rows(), value.cols())) {}
+
+  Eigen::Index rows() const { return value.rows(); }
+  Eigen::Index columns() const { return value.cols(); }
+  Ball at(Eigen::Index i, Eigen::Index j) const { return {value(i, j), radius(i, j)}; }
+  void set(Eigen::Index i, Eigen::Index j, Ball ball) {
+    value(i, j) = ball.value;
+    radius(i, j) = ball.radius;
+  }
+  /// The same elements in another shape.
+  void reshape(Eigen::Index rows, Eigen::Index columns) {
+    value.resize(rows, columns);
+    radius.resize(rows, columns);
+  }
+  /// bf16 of every element where the profile rounds; nothing in `exact`.
+  void round_to_bf16(bool exact);
+};
+
+/// x / sqrt(mean(x^2) + eps), times `weight` unless empty, for every row; the last rounding is left to the caller.
+/// `bf16_steps`: each intermediate result of the head norm is a bf16 rounding point (section 18).
+Balls rms_norm(const Balls& x, std::span<const double> weight, double eps, bool bf16_steps = false);
+
+/// cos and sin of the 32 angles of one position.
+struct Rotation {
+  std::array<double, kRopeDim / 2> cosine;
+  std::array<double, kRopeDim / 2> sine;
+};
+
+class Rope {
+ public:
+  /// Frequencies of a layer kind; UsageError if YaRN's limits lie within 1e-6 of an integer.
+  Rope(const Geometry& geometry, LayerKind kind);
+  Rotation at(std::int32_t position) const;
+  std::span<const float> frequencies() const { return frequencies_; }
+
+ private:
+  std::array<float, kRopeDim / 2> frequencies_{};
+};
+
+/// Rotates columns first .. first + 63 of a row in place; the inverse turns back.
+void rotate(Balls& x, Eigen::Index row, Eigen::Index first, const Rotation& rotation, bool inverse);
+
+/// Walsh-Hadamard transform of every 128-wide row, divided by sqrt(128); in place.
+void hadamard(Balls& x, bool exact);
+
+}  // namespace dsv4::wide
