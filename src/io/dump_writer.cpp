@@ -174,6 +174,7 @@ void DumpWriter::Impl::close_handles() {
 void DumpWriter::Impl::abandon() noexcept {
   try {
     close_handles();
+    if (file) file->discard();
     file.reset();
     const FileDescriptor raw(partial, O_WRONLY);
     if (raw.get() < 0) return;
@@ -263,7 +264,16 @@ DumpWriter::DumpWriter(std::string path, const SourceInfo& source, const DumpOpt
   impl_->path = std::move(path);
   impl_->options = options;
   impl_->storage.compress = options.compress;
-  impl_->create(source);
+  try {
+    impl_->create(source);
+  } catch (...) {
+    impl_->close_handles();
+    if (impl_->file) {  // ours, and not even a beginning
+      impl_->file->discard();
+      ::unlink(impl_->partial.c_str());
+    }
+    throw;
+  }
 }
 
 DumpWriter::~DumpWriter() {
@@ -283,7 +293,7 @@ void DumpWriter::write(const StepObservation& step) {
       throw FileError(fmt::format("{}: step {} needs up to {} bytes beside the {} written; the cap is {} bytes",
                                   self.partial, step.step, estimate, self.committed_bytes, self.options.max_bytes));
     }
-    reserve(self.partial, self.committed_bytes, estimate);
+    if (self.options.reserve) reserve(self.partial, self.committed_bytes, estimate);
     const std::string number = step_name(step.step);
     Hdf5Group tensors = self.steps_group->create_unlinked_group(number);
     Hdf5Group state = self.state_group->create_unlinked_group(number);

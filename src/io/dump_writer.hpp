@@ -17,6 +17,7 @@ namespace dsv4::io {
 struct DumpOptions {
   bool compress = true;          ///< shuffle + gzip 1 on datasets of 64 KiB and more; Fletcher32 is kept anyway
   std::int64_t max_bytes = -1;   ///< refuse a step that would let the file grow beyond this; -1: no cap
+  bool reserve = true;           ///< set a step's space aside before writing it; false where that is slow
   bool overwrite = true;         ///< an existing file of the final name is replaced by finish(); else refused
 };
 

@@ -1,5 +1,10 @@
 #include "io/hdf5_calls.hpp"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "model/error.hpp"
@@ -68,6 +73,10 @@ Handle create_file(const std::string& path) {
   // A dump has thousands of small groups; small index nodes keep them small.
   check(H5Pset_sym_k(creation.get(), 4, 2), place, "prepare");
   const Handle access = properties(H5P_FILE_ACCESS, place);
+  // No buffers for content: a write that fails must fail in H5Dwrite, because a close that fails leaves objects
+  // inside the library that crash it at exit.
+  check(H5Pset_sieve_buf_size(access.get(), 0), place, "prepare");
+  check(H5Pset_cache(access.get(), 0, 0, 0, 0.0), place, "prepare");
   check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST), place, "prepare");
   return {check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), place, "create"), H5Fclose};
 }
@@ -83,6 +92,25 @@ hsize_t file_size(hid_t file, const Place& place) {
   hsize_t size = 0;
   check(H5Fget_filesize(file, &size), place, "measure");
   return size;
+}
+
+void close_diverted(Handle& file) noexcept {
+  void* driver = nullptr;
+  silence();
+  if (H5Fget_vfd_handle(file.get(), H5P_DEFAULT, &driver) >= 0 && driver != nullptr) {
+    const int memory = ::memfd_create("diverted", MFD_CLOEXEC);
+    if (memory >= 0) {
+      ::dup3(memory, *static_cast<const int*>(driver), O_CLOEXEC);
+      ::close(memory);
+    }
+  }
+  // A limit on file lengths holds for memory files too.
+  rlimit limit{};
+  const bool known = ::getrlimit(RLIMIT_FSIZE, &limit) == 0;
+  const rlimit raised{limit.rlim_max, limit.rlim_max};
+  if (known) ::setrlimit(RLIMIT_FSIZE, &raised);
+  file.reset();
+  if (known) ::setrlimit(RLIMIT_FSIZE, &limit);
 }
 
 Handle open_group(hid_t at, const Place& place) {
@@ -262,7 +290,7 @@ std::pair<hsize_t, hsize_t> chunk_counts(hid_t dataset, const Place& place) {
   hsize_t needed = 1;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) needed *= (shape[axis] + chunk[axis] - 1) / chunk[axis];
   hsize_t present = 0;
-  check(H5Dget_num_chunks(dataset, H5S_ALL, &present), place, "count the chunks of");
+  check(H5Dget_num_chunks(dataset, space.get(), &present), place, "count the chunks of");
   return {present, needed};
 }
 

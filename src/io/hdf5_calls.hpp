@@ -66,6 +66,9 @@ Handle create_file(const std::string& path);
 Handle open_file(const std::string& path);
 void flush(hid_t file, const Place& place);
 hsize_t file_size(hid_t file, const Place& place);
+/// Closes a file after a failure: its descriptor is turned away from the disk first, so that what the library
+/// still writes is lost instead of failing once more.
+void close_diverted(Handle& file) noexcept;
 
 // Groups and links.
 Handle open_group(hid_t at, const Place& place);

@@ -141,6 +141,10 @@ void Hdf5File::close() {
   if (!impl_->file.reset()) h5::fail({impl_->path, {}}, "close");
 }
 
+void Hdf5File::discard() noexcept {
+  if (impl_->file) h5::close_diverted(impl_->file);
+}
+
 // -------------------------------------------------------------------------------------------- reading
 
 bool Hdf5File::exists(const std::string& object) const {

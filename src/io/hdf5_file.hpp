@@ -60,6 +60,9 @@ class Hdf5File {
   void flush();
   /// Closes now; errors that a destructor would have to swallow are thrown.
   void close();
+  /// Closes without another write to the disk, after a failure. A close that fails would keep the file open
+  /// inside the library, and exit would write to it again.
+  void discard() noexcept;
   std::int64_t file_bytes() const;
 
   // Reading, by absolute path.

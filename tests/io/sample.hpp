@@ -53,14 +53,14 @@ Tensor tensor(DType dtype, std::vector<std::int64_t> shape, const std::vector<T>
   return result;
 }
 
-/// Elements that differ from each other: a small multiplicative generator, masked to finite bf16 / f32.
+/// Elements that differ from each other: a small multiplicative generator; wider than a byte: finite floats.
 template <class T>
 Tensor noise(DType dtype, std::vector<std::int64_t> shape, std::uint64_t seed) {
   Tensor result(dtype, std::move(shape));
   std::uint64_t word = seed * 2654435761U + 12345;
   for (T& element : result.template as<T>()) {
     word = word * 6364136223846793005U + 1442695040888963407U;
-    element = static_cast<T>((word >> 33) & 0x3FFFFFFFU);
+    element = static_cast<T>((word >> 33) & (sizeof(T) == 2 ? 0x3FFFU : 0x3FFFFFFFU));
   }
   return result;
 }
