@@ -52,6 +52,10 @@ class PlanBuilder {
 
   int length(int request) const { return requests_[request].length; }
 
+  /// Content ids of a request's tokens by position, and their way into another run that shall compute the same ones.
+  const std::vector<std::uint64_t>& contents(int request) const { return requests_[request].contents; }
+  void adopt(int request, const std::vector<std::uint64_t>& contents) { requests_[request].contents = contents; }
+
   StepPlan step(const std::vector<Part>& parts) {
     StepPlan plan = next_plan(StepKind::compute);
     for (const Part& part : parts) {
