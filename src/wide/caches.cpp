@@ -225,11 +225,6 @@ void Caches::fill_base(std::int32_t base, std::uint8_t value) {
   }
 }
 
-void Caches::commit_bank(const Residence& home, std::int32_t bank) {
-  RowMemory& rows = memory(Cache::state);
-  rows.set_row(online_slot(home, 0), rows.row(online_slot(home, bank)));
-}
-
 void Caches::append_live(Cache cache, const LiveRequest& live, std::vector<std::byte>& out) const {
   const Residence home{*live.tables, live.state_base};
   const auto append_row = [&](std::int64_t slot) {

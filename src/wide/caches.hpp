@@ -39,11 +39,11 @@ class Caches {
   /// Stores a row given in the profile's bytes or, in `exact`, as float64.
   void put(Cache cache, std::int64_t slot, std::span<const std::byte> bytes);
 
-  /// A key row dequantised: 512 values of a window row or entry, 128 of an index row with its scales applied. For FP8
-  /// index rows `codes_only` leaves the scale out and returns it apart.
+  /// The 512 values of a window row or entry, dequantised.
   void read_kv(Cache cache, std::int64_t slot, double* out) const;
-  double read_index(std::int64_t slot, double* out) const;  ///< returns the FP8 scale, else 1
-  /// A state row of `parts` parts of `width` values each.
+  /// The 128 values of an index row. FP8 rows give their codes and return the scale; others return 1.
+  double read_index(std::int64_t slot, double* out) const;
+  /// The values of a state row: kv then score, or max, sum and kv.
   std::vector<double> read_state(Cache cache, std::int64_t slot) const;
   /// The bytes of a state row from its values (float32, or float64 in `exact`).
   std::vector<std::byte> state_bytes(std::span<const double> values) const;
@@ -51,9 +51,6 @@ class Caches {
   void copy(const PageCopy& copy);
   void fill(const PageRef& page, std::uint8_t value);
   void fill_base(std::int32_t base, std::uint8_t value);
-  /// Online state: the bank of the last committed row becomes bank 0.
-  void commit_bank(const Residence& home, std::int32_t bank);
-
   /// Live rows of one request in logical order, appended.
   void append_live(Cache cache, const LiveRequest& live, std::vector<std::byte>& out) const;
 

@@ -104,10 +104,11 @@ void WideEngine::end_step(const StepPlan& plan) {
   for (const auto& layer : layers_) {
     layer->weights.reset();
     Caches& caches = layer->caches;
+    if (config_.chain && layer->index > 0 && plan.kind == StepKind::compute) layer->keep_inputs(inputs_);
     if (caches.online() && plan.kind == StepKind::compute) {
       for (const RequestStep& step : plan.requests) {
         const std::int32_t accepted = step.committed - step.begin;
-        if (step.verify && accepted > 0) caches.commit_bank({*step.tables, step.state_base}, accepted);
+        if (step.verify && accepted > 0) layer->commit_online(step, accepted);
       }
     }
     if (config_.cache.poison_freed) {
@@ -122,9 +123,7 @@ void WideEngine::end_step(const StepPlan& plan) {
 }
 
 void WideEngine::set_tensor(int layer, TensorId id, Tensor value) {
-  Layer& target = at(layer);
-  target.set_tensor(id, std::move(value));
-  if (id == TensorId::hidden && config_.chain && layer > 0) target.keep_inputs(inputs_);
+  at(layer).set_tensor(id, std::move(value));
 }
 
 void WideEngine::apply_writes(int layer, std::span<const Write> rows) {

@@ -91,6 +91,7 @@ bool Layer::kept(TensorId id) const {
 }
 
 void Layer::keep_inputs(InputStore& store) const {
+  if (tensor(TensorId::hidden) == nullptr) return;
   const Values hidden = input(TensorId::hidden);
   for (Eigen::Index i = 0; i < hidden.rows(); ++i) {
     const double* const row = hidden.data() + i * hidden.cols();
@@ -293,6 +294,12 @@ void Layer::write(Stage stage, Cache cache, std::int64_t slot, std::int32_t requ
   }
   caches.put(cache, slot, bytes);
   writes_.push_back({stage, cache, slot, request, row_index, std::move(bytes)});
+}
+
+void Layer::commit_online(const RequestStep& step, std::int32_t accepted) {
+  const Residence home{*step.tables, step.state_base};
+  write(Stage::compress_state, Cache::state, caches.online_slot(home, 0), step.request, step.committed - 1,
+        caches.memory(Cache::state).row(caches.online_slot(home, accepted)));
 }
 
 }  // namespace dsv4::wide

@@ -78,6 +78,8 @@ class Layer {
   /// Writes a row into a cache and records it.
   void write(Stage stage, Cache cache, std::int64_t slot, std::int32_t request, std::int32_t position,
              std::vector<std::byte> bytes);
+  /// Online state after a verify step: the bank of the last accepted row is copied to bank 0.
+  void commit_online(const RequestStep& step, std::int32_t accepted);
 
   const Tensor* tensor(TensorId id) const;
   const Tensor* unrounded(TensorId id) const;

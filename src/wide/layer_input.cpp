@@ -29,7 +29,7 @@ Balls chained_rows(const Layer& layer, const Layer& previous) {
 }  // namespace
 
 void layer_input(Layer& layer, const StepPlan& plan, const HiddenSource& source, const Layer* previous,
-                 InputStore& store) {
+                 const InputStore& store) {
   const std::int64_t dim = layer.geometry().dim;
   const auto content = [&](Eigen::Index i) {
     return plan.rows[static_cast<std::size_t>(layer.rows()[static_cast<std::size_t>(i)])].content;
@@ -47,7 +47,6 @@ void layer_input(Layer& layer, const StepPlan& plan, const HiddenSource& source,
     layer.publish_copy(TensorId::hidden, {dim}, hidden.value);
   } else {
     hidden = layer.publish_bf16(TensorId::hidden, {dim}, chained_rows(layer, *previous));
-    layer.keep_inputs(store);
   }
   if (layer.exact()) return;
   const Quantised activations = quantise(hidden, dim, kActivationFormat);

@@ -11,7 +11,7 @@ namespace dsv4::wide {
 
 /// `previous` is the layer below in a chained run, else null.
 void layer_input(Layer& layer, const StepPlan& plan, const HiddenSource& source, const Layer* previous,
-                 InputStore& store);
+                 const InputStore& store);
 void q_down(Layer& layer);
 void q_up(Layer& layer);
 void kv_window(Layer& layer, const StepPlan& plan);
