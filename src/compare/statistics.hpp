@@ -43,13 +43,13 @@ struct ErrorFigures {
 std::vector<TensorStatistics> statistics(const StepObservation& observation, const SourceInfo& info);
 
 /// For every float tensor that both sides have. `yardstick` gives its unrounded values where it has them.
-std::vector<ErrorFigures> error_figures(const StepObservation& observation, const StepObservation& yardstick,
-                                        const SourceInfo& info);
+/// A scale is judged by its codes and has no row.
+std::vector<ErrorFigures> error_figures(const StepObservation& observation, const StepObservation& yardstick);
 
 /// Error figures pooled over steps and layers by stage and tensor: squares are added, worst figures kept.
 class ErrorTable {
  public:
-  void add(const StepObservation& observation, const StepObservation& yardstick, const SourceInfo& info);
+  void add(const StepObservation& observation, const StepObservation& yardstick);
   /// In catalogue order; step and layer are -1.
   std::vector<ErrorFigures> rows() const;
 

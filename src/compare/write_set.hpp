@@ -6,7 +6,6 @@
 /// written row, a copied page, or memory that the plan releases or poisons; the null page never changes.
 #pragma once
 
-#include <map>
 #include <vector>
 
 #include "compare/comparison.hpp"
@@ -20,6 +19,7 @@ struct PermittedWrite {
   std::int64_t slot = 0;
   std::int32_t request = -1;
   std::int32_t index = -1;  ///< token position or entry index
+  bool required = true;     ///< false: window rows that are not live after the step, and the like
 };
 
 /// The writes of a step into the caches of one layer (docs/numerics.md 12.2, 12.3 and 20).
@@ -27,18 +27,19 @@ std::vector<PermittedWrite> permitted_writes(const RunConfig& config, const Step
 
 class WriteSetChecker {
  public:
+  /// The configuration must outlive the checker.
   explicit WriteSetChecker(const RunConfig& config);
 
   /// Call before Engine::begin_step: remembers the physical memory of every cache.
   void before(const Engine& engine);
-  /// Call after Engine::end_step.
+  /// Call after Engine::end_step. Engines without byte-exact caches give no findings.
   std::vector<Finding> after(const Engine& engine, const StepPlan& plan);
 
  private:
   struct Memory {
     int layer = 0;
     Cache cache{};
-    std::vector<std::vector<std::byte>> rows;
+    std::vector<std::vector<std::byte>> units;  ///< pages, or state rows
   };
   const RunConfig& config_;
   std::vector<Memory> memory_;
