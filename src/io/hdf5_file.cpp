@@ -226,9 +226,23 @@ DType Hdf5File::stored_dtype(const std::string& dataset) const {
   throw FileError(impl_->path + ": " + dataset + " has an element type that dumps do not use");
 }
 
-Tensor Hdf5File::read(const std::string& dataset, DType dtype) const { return read_rows(dataset, dtype, 0, -1); }
+Tensor Hdf5File::read(const std::string& dataset, DType dtype) const { return read_block(dataset, dtype, {}, {}); }
 
 Tensor Hdf5File::read_rows(const std::string& dataset, DType dtype, std::int64_t first, std::int64_t count) const {
+  return read_block(dataset, dtype, {first}, {count});
+}
+
+Tensor Hdf5File::read_rows_of(const std::string& dataset, DType dtype, std::int64_t outer, std::int64_t first,
+                              std::int64_t count) const {
+  const Tensor block = read_block(dataset, dtype, {outer, first}, {1, count});
+  Tensor rows(dtype, {block.shape().begin() + 1, block.shape().end()});
+  std::ranges::copy(block.bytes(), rows.bytes().begin());
+  return rows;
+}
+
+/// The ranges of the leading axes; further axes whole.
+Tensor Hdf5File::read_block(const std::string& dataset, DType dtype, const std::vector<std::int64_t>& start,
+                            const std::vector<std::int64_t>& count) const {
   const Place place{impl_->path, dataset};
   const Handle handle = h5::open_dataset(impl_->file.get(), place);
   const Handle type = h5::dataset_type(handle.get(), place);
@@ -238,26 +252,25 @@ Tensor Hdf5File::read_rows(const std::string& dataset, DType dtype, std::int64_t
   const Handle space = h5::dataset_space(handle.get(), place);
   const Extent shape = h5::extent(space.get(), place);
   std::vector<std::int64_t> wanted = checked_shape(handle.get(), shape, size_bytes(dtype), place);
-  if (count < 0) {
-    Tensor tensor(dtype, wanted);
-    if (tensor.elements() > 0) {
-      h5::read_dataset(handle.get(), memory_type(dtype), H5S_ALL, H5S_ALL, tensor.bytes().data(), place);
+  Extent first(shape.size(), 0);
+  Extent size = shape;
+  for (std::size_t axis = 0; axis < start.size(); ++axis) {
+    if (axis >= wanted.size() || start[axis] < 0 || count[axis] < 0 || count[axis] > wanted[axis] - start[axis]) {
+      throw FileError(impl_->path + ": " + dataset + " has no rows " + std::to_string(start[axis]) + " to " +
+                      std::to_string(start[axis] + count[axis] - 1) + " along axis " + std::to_string(axis));
     }
-    return tensor;
+    wanted[axis] = count[axis];
+    first[axis] = static_cast<hsize_t>(start[axis]);
+    size[axis] = static_cast<hsize_t>(count[axis]);
   }
-  if (wanted.empty() || first < 0 || count > wanted[0] - first) {
-    throw FileError(impl_->path + ": " + dataset + " has no rows " + std::to_string(first) + " to " +
-                    std::to_string(first + count - 1));
-  }
-  wanted[0] = count;
   Tensor tensor(dtype, wanted);
   if (tensor.elements() == 0) return tensor;
-  Extent start(shape.size(), 0);
-  Extent rows = shape;
-  start[0] = static_cast<hsize_t>(first);
-  rows[0] = static_cast<hsize_t>(count);
-  h5::select_rows(space.get(), start, rows, place);
-  const Handle memory = h5::simple_space(rows, place);
+  if (start.empty()) {
+    h5::read_dataset(handle.get(), memory_type(dtype), H5S_ALL, H5S_ALL, tensor.bytes().data(), place);
+    return tensor;
+  }
+  h5::select_rows(space.get(), first, size, place);
+  const Handle memory = h5::simple_space(size, place);
   h5::read_dataset(handle.get(), memory_type(dtype), memory.get(), space.get(), tensor.bytes().data(), place);
   return tensor;
 }

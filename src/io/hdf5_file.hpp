@@ -78,12 +78,17 @@ class Hdf5File {
   Tensor read(const std::string& dataset, DType dtype) const;
   /// Rows [first, first + count) of the first axis.
   Tensor read_rows(const std::string& dataset, DType dtype, std::int64_t first, std::int64_t count) const;
+  /// Rows [first, first + count) of the second axis at `outer` of the first: [count, ...].
+  Tensor read_rows_of(const std::string& dataset, DType dtype, std::int64_t outer, std::int64_t first,
+                      std::int64_t count) const;
   /// The dtype that the stored type itself suggests: uint8, int32, bfloat16 for uint16, float32, float64.
   DType stored_dtype(const std::string& dataset) const;
   std::vector<std::string> read_strings(const std::string& dataset) const;
 
  private:
   friend class Hdf5Group;
+  Tensor read_block(const std::string& dataset, DType dtype, const std::vector<std::int64_t>& start,
+                    const std::vector<std::int64_t>& count) const;
   struct Impl;
   explicit Hdf5File(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
