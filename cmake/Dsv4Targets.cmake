@@ -30,7 +30,7 @@ function(dsv4_add_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE dsv4_catch_main dsv4_strict dsv4_sanitize dsv4_warnings ${ARG_LIBS})
-  target_precompile_headers(${name} REUSE_FROM dsv4_catch_main)
+  target_precompile_headers(${name} REUSE_FROM dsv4_catch_header)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
   foreach(label ${ARG_LABELS})  # `ninja tests_unit` builds every test of that label
