@@ -51,6 +51,7 @@ struct RowSplit {
   int64_t rows(int64_t tile) const { return base + (tile < larger ? 1 : 0); }
 };
 DSV4_TILE RowSplit split_rows(int64_t n) {
+  if (n == 0) return {0, 0, 0};
   const int64_t tiles = (n + kTileRows - 1) / kTileRows;
   return {tiles, n / tiles, n % tiles};
 }

@@ -1,0 +1,195 @@
+#include <omp.h>
+
+#include "math_support.hpp"
+#include "model/error.hpp"
+#include "reference/linear.hpp"
+
+using namespace dsv4;
+using namespace dsv4::reference;
+using namespace dsv4::reference::test;
+
+namespace {
+
+/// An e4m3 code by its definition.
+float e4m3(std::uint8_t code) {
+  const int exponent = (code >> 3) & 15;
+  const int mantissa = code & 7;
+  if (exponent == 15 && mantissa == 7) return kNan;
+  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+float power_of_two(std::uint8_t byte) {
+  return std::ldexp(1.0F, byte - 127);
+}
+
+struct Problem {
+  Matrix w;
+  std::int64_t tokens;
+  std::vector<std::uint8_t> codes;
+  std::vector<std::uint8_t> scales;
+  std::vector<std::uint16_t> bf16;
+
+  std::int64_t blocks() const { return (w.columns + 127) / 128; }
+  Activations fp8() const { return {codes.data(), scales.data(), nullptr, 0, 0}; }
+  Activations wide() const { return {nullptr, nullptr, bf16.data(), 0, 0}; }
+};
+
+Problem make(Matrix::Format format, std::int64_t rows, std::int64_t columns, std::int64_t tokens,
+             std::uint32_t seed) {
+  Numbers numbers(seed);
+  Problem p;
+  p.w.format = format;
+  p.w.rows = rows;
+  p.w.columns = columns;
+  p.tokens = tokens;
+  const auto scale = [&] { return static_cast<std::uint8_t>(117 + numbers.below(20)); };
+  if (format == Matrix::Format::bf16) {
+    p.w.bf16 = numbers.bf16s(rows * columns);
+  } else {
+    for (std::int64_t i = 0; i < rows * columns; ++i) p.w.codes.push_back(numbers.code());
+    for (std::int64_t i = 0; i < (rows + 127) / 128 * p.blocks(); ++i) p.w.scales.push_back(scale());
+  }
+  for (std::int64_t i = 0; i < tokens * columns; ++i) p.codes.push_back(numbers.code());
+  for (std::int64_t i = 0; i < tokens * p.blocks(); ++i) p.scales.push_back(scale());
+  p.bf16 = numbers.bf16s(tokens * columns);
+  return p;
+}
+
+/// Section 6 for one output. Codes go with codes, everything else is bf16.
+float literal(const Problem& p, bool fp8_input, std::int64_t t, std::int64_t n) {
+  float out = 0.0F;
+  for (std::int64_t block = 0; block < p.blocks(); ++block) {
+    float b = 0.0F;
+    std::uint8_t w_byte = 127;
+    if (p.w.format == Matrix::Format::fp8_block128) w_byte = p.w.scales[n / 128 * p.blocks() + block];
+    for (std::int64_t k = block * 128; k < std::min(p.w.columns, block * 128 + 128); ++k) {
+      float w = 0.0F;
+      if (p.w.format == Matrix::Format::bf16) {
+        w = from_bf16(p.w.bf16[n * p.w.columns + k]);
+      } else {
+        w = e4m3(p.w.codes[n * p.w.columns + k]);
+        if (!fp8_input) w = via_bf16(w * power_of_two(w_byte));
+      }
+      const float x = fp8_input ? e4m3(p.codes[t * p.w.columns + k]) : from_bf16(p.bf16[t * p.w.columns + k]);
+      b = std::fma(x, w, b);
+    }
+    const float s = fp8_input ? power_of_two(p.scales[t * p.blocks() + block]) * power_of_two(w_byte) : 1.0F;
+    out = std::fma(s, b, out);
+  }
+  return out;
+}
+
+void check(const Problem& p, bool fp8_input) {
+  const Activations input = fp8_input ? p.fp8() : p.wide();
+  std::vector<float> out(p.tokens * p.w.rows);
+  std::vector<std::uint16_t> rounded(out.size());
+  linear(p.w, all_outputs(p.w), input, p.tokens, out.data(), p.w.rows);
+  linear(p.w, all_outputs(p.w), input, p.tokens, rounded.data(), p.w.rows);
+  for (std::int64_t t = 0; t < p.tokens; ++t) {
+    for (std::int64_t n = 0; n < p.w.rows; ++n) {
+      const float expected = literal(p, fp8_input, t, n);
+      const std::size_t at = t * p.w.rows + n;
+      if (bits(out[at]) != bits(expected) || rounded[at] != literal_bf16(expected)) {
+        FAIL("token " << t << " output " << n << " of " << p.tokens << " x " << p.w.rows << " x "
+                      << p.w.columns << ": " << out[at] << " instead of " << expected);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("products of many shapes equal the literal rule") {
+  on_every_isa([] {
+    std::uint32_t seed = 1;
+    for (const std::int64_t tokens : {1, 2, 5, 13, 29}) {
+      for (const std::int64_t rows : {1, 7, 16, 33, 130}) {
+        for (const std::int64_t columns : {1, 16, 127, 128, 129, 300}) {
+          ++seed;
+          check(make(Matrix::Format::fp8_block128, rows, columns, tokens, seed), true);
+          check(make(Matrix::Format::fp8_block128, rows, columns, tokens, seed), false);
+          check(make(Matrix::Format::bf16, rows, columns, tokens, seed), false);
+        }
+      }
+    }
+    REQUIRE(seed == 151);
+  });
+}
+
+TEST_CASE("a sum begins anew in each block of 128") {
+  on_every_isa([] {
+    Problem p;
+    p.w.rows = 1;
+    p.w.columns = 256;
+    p.tokens = 1;
+    p.w.bf16.assign(256, 0x3F80);  // 1
+    p.bf16.assign(256, 0);
+    p.bf16[0] = literal_bf16(16777216.0F);
+    p.bf16[128] = p.bf16[129] = 0x3F80;
+    float out = 0;
+    linear(p.w, all_outputs(p.w), p.wide(), 1, &out, 1);
+    REQUIRE(out == 16777218.0F);  // one long fold would lose both ones
+    p.bf16[129] = 0;
+    p.bf16[127] = 0x3F80;
+    linear(p.w, all_outputs(p.w), p.wide(), 1, &out, 1);
+    REQUIRE(out == 16777216.0F);
+  });
+}
+
+TEST_CASE("chunks of tokens, thread counts and row ranges do not change a bit") {
+  const Problem p = make(Matrix::Format::fp8_block128, 300, 200, 401, 99);  // more tokens than one chunk
+  const std::int64_t rows = p.w.rows;
+  std::vector<float> all(p.tokens * rows);
+  linear(p.w, all_outputs(p.w), p.fp8(), p.tokens, all.data(), rows);
+  check(p, true);
+  const int threads = omp_get_max_threads();
+  for (const int count : {1, 2, 3}) {
+    omp_set_num_threads(count);
+    std::vector<float> again(all.size());
+    linear(p.w, all_outputs(p.w), p.fp8(), p.tokens, again.data(), rows);
+    REQUIRE(bits(again) == bits(all));
+    for (const std::int64_t first : {0, 128, 131}) {
+      std::vector<float> part(p.tokens * 40, 5.0F);
+      linear(p.w, {first, 37}, p.fp8(), p.tokens, part.data(), 40);
+      for (std::int64_t t = 0; t < p.tokens; ++t) {
+        for (int i = 0; i < 37; ++i) REQUIRE(bits(part[t * 40 + i]) == bits(all[t * rows + first + i]));
+        REQUIRE(part[t * 40 + 37] == 5.0F);
+      }
+    }
+  }
+  omp_set_num_threads(threads);
+}
+
+TEST_CASE("rows of activations may lie apart") {
+  on_every_isa([] {
+    const Problem p = make(Matrix::Format::bf16, 20, 130, 3, 5);
+    std::vector<std::uint16_t> spread(3 * 500, 0xFFFF);
+    for (int t = 0; t < 3; ++t) std::copy_n(p.bf16.begin() + t * 130, 130, spread.begin() + t * 500);
+    std::vector<float> close(60);
+    std::vector<float> apart(60);
+    linear(p.w, all_outputs(p.w), p.wide(), 3, close.data(), 20);
+    linear(p.w, all_outputs(p.w), {nullptr, nullptr, spread.data(), 500, 0}, 3, apart.data(), 20);
+    REQUIRE(bits(apart) == bits(close));
+  });
+}
+
+TEST_CASE("a NaN code reaches the outputs of its token and no other") {
+  on_every_isa([] {
+    Problem p = make(Matrix::Format::fp8_block128, 40, 256, 14, 3);
+    p.codes[5 * 256 + 200] = 0x7F;
+    std::vector<float> out(14 * 40);
+    linear(p.w, all_outputs(p.w), p.fp8(), 14, out.data(), 40);
+    for (int t = 0; t < 14; ++t) {
+      for (int n = 0; n < 40; ++n) REQUIRE(std::isnan(out[t * 40 + n]) == (t == 5));
+    }
+  });
+}
+
+TEST_CASE("impossible calls are refused") {
+  const Problem p = make(Matrix::Format::bf16, 4, 128, 1, 1);
+  std::vector<float> out(4);
+  REQUIRE_THROWS_AS(linear(p.w, {2, 3}, p.wide(), 1, out.data(), 4), InternalError);
+  REQUIRE_THROWS_AS(linear(p.w, all_outputs(p.w), p.fp8(), 1, out.data(), 4), InternalError);
+  REQUIRE_THROWS_AS(linear(p.w, all_outputs(p.w), {}, 1, out.data(), 4), InternalError);
+}
