@@ -1,8 +1,9 @@
 /// What every header of src/arith shares: how its functions are declared on host and device.
 ///
-/// All functions of this folder are pure, allocate nothing and never fail. They are `static inline`, so that an
-/// object compiled for a newer instruction set keeps its own copy and never lends it to the rest of a program.
-/// They need IEEE float and double with round to nearest, subnormals kept and no contraction (dsv4_strict).
+/// All functions of this folder are pure, allocate nothing and never fail. They are `static inline`, so that
+/// an object compiled for a newer instruction set keeps its own copy and never lends it to the rest of a
+/// program. They need IEEE float and double with round to nearest, subnormals kept and no contraction
+/// (dsv4_strict).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-/// float8 e4m3fn: 1 sign, 4 exponent (bias 7), 3 mantissa bits; largest 448; no infinity; 0x7F and 0xFF are NaN.
-/// docs/numerics.md section 3.
+/// float8 e4m3fn: 1 sign, 4 exponent (bias 7), 3 mantissa bits; largest 448; no infinity; 0x7F and 0xFF are
+/// NaN. docs/numerics.md section 3.
 #pragma once
 
 #include "arith/bits.hpp"
@@ -11,7 +11,8 @@ DSV4_FN constexpr float e4m3_to_f32(std::uint8_t code) {
   const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x80U) << 24;
   const std::uint32_t magnitude = code & 0x7FU;
   const std::uint32_t normal = (magnitude << 20) + ((127U - 7U) << 23);
-  // Subnormal codes count steps of 2^-9: the difference of two floats in [2^14, 2^15), whose step is 2^-9, is exact.
+  // Subnormal codes count steps of 2^-9: the difference of two floats in [2^14, 2^15), whose step is 2^-9, is
+  // exact.
   const float small = from_bits(0x46800000U + magnitude) - 16384.0F;
   const std::uint32_t finite = magnitude < 8U ? to_bits(small) : normal;
   return from_bits(magnitude == 0x7FU ? kNanBits : (finite | sign));

@@ -1,8 +1,8 @@
 /// exp of a float, correctly rounded for every input. docs/numerics.md section 7.
 ///
-/// One double carries the value up to the single rounding to float: an exhaustive test proves that this decides
-/// every input, in plain double arithmetic without fused operations, so that all machines compute the same
-/// intermediate bits. Straight-line code: loops over it vectorise.
+/// One double carries the value up to the single rounding to float: an exhaustive test proves that this
+/// decides every input, in plain double arithmetic without fused operations, so that all machines compute the
+/// same intermediate bits. Straight-line code: loops over it vectorise.
 #pragma once
 
 #include "arith/bits.hpp"

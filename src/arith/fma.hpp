@@ -5,9 +5,9 @@
 
 namespace dsv4::arith {
 
-/// Without a fused instruction: the product of two floats is exact in double, TwoSum gives the sum and what it
-/// lost, rounding to odd keeps that loss visible to the one conversion to float. Infinities, NaN, signed zeros
-/// and subnormals as IEEE 754 demands.
+/// Without a fused instruction: the product of two floats is exact in double, TwoSum gives the sum and what
+/// it lost, rounding to odd keeps that loss visible to the one conversion to float. Infinities, NaN, signed
+/// zeros and subnormals as IEEE 754 demands.
 DSV4_FN float fma_software(float a, float b, float c) {
   const double product = static_cast<double>(a) * static_cast<double>(b);
   const double addend = static_cast<double>(c);

@@ -10,7 +10,8 @@ namespace dsv4::arith {
 
 /// log(+-0) = -inf, log of a negative number and of NaN is NaN, log(+inf) = +inf.
 DSV4_FN float log(float x) {
-  constexpr std::uint64_t kSqrtHalf = 0x3FE6A09E00000000U;  // about sqrt(1/2), the lower end of the mantissa's range
+  constexpr std::uint64_t kSqrtHalf =
+      0x3FE6A09E00000000U;  // about sqrt(1/2), the lower end of the mantissa's range
   constexpr std::uint64_t kOne = 0x3FF0000000000000U;
   constexpr double kLn2High = 0x1.62e42fefa3800p-1;  // 42 bits behind the point: its product with k is exact
   constexpr double kLn2Low = 0x1.ef35793c76730p-45;

@@ -5,9 +5,9 @@
 
 namespace dsv4::arith {
 
-/// `high` = rn(high + low) and |low| at most half a unit in the last place of `high`. Returns the neighbour of
-/// high + low whose last bit is odd, or `high` where low is 0 (or not a number): a later rounding to float,
-/// subnormals included, then gives what one rounding of high + low would give.
+/// `high` = rn(high + low) and |low| at most half a unit in the last place of `high`. Returns the neighbour
+/// of high + low whose last bit is odd, or `high` where low is 0 (or not a number): a later rounding to
+/// float, subnormals included, then gives what one rounding of high + low would give.
 DSV4_FN double round_to_odd(double high, double low) {
   const std::uint64_t bits = to_bits64(high);
   const std::uint64_t even = ~bits & 1U;

@@ -1,7 +1,7 @@
 /// sin and cos of a float, correctly rounded for every input. docs/numerics.md section 7.
 ///
-/// Plain double arithmetic without fused operations. Angles up to 2^20 are reduced by three parts of pi/2, larger
-/// ones by the bits of 2/pi that matter; both give the reduced angle as a sum of two doubles.
+/// Plain double arithmetic without fused operations. Angles up to 2^20 are reduced by three parts of pi/2,
+/// larger ones by the bits of 2/pi that matter; both give the reduced angle as a sum of two doubles.
 #pragma once
 
 #include "arith/round_odd.hpp"
@@ -10,7 +10,8 @@ namespace dsv4::arith {
 
 namespace detail {
 
-/// The angle modulo pi/2 as high + low, |high| <= pi/4 and a little, and the number of quarter turns taken off.
+/// The angle modulo pi/2 as high + low, |high| <= pi/4 and a little, and the number of quarter turns taken
+/// off.
 struct ReducedAngle {
   double high;
   double low;
@@ -56,8 +57,8 @@ DSV4_FN ReducedAngle reduce_large(std::uint32_t bits) {
   constexpr std::uint64_t kBits2 = 0xC0DB6295993C4390U;
   constexpr std::uint64_t kBits3 = 0x41FE5163ABDEBBC5U;
   const std::uint64_t mantissa = (bits & 0x7FFFFFU) | 0x800000U;
-  // x = mantissa * 2^(e - 150), e = bits >> 23. Bits of 2/pi whose product with it is a multiple of 4 vanish: the
-  // first that matters has weight 2^(151 - e).
+  // x = mantissa * 2^(e - 150), e = bits >> 23. Bits of 2/pi whose product with it is a multiple of 4 vanish:
+  // the first that matters has weight 2^(151 - e).
   const std::uint64_t start = (bits >> 23) - 144U;  // 3 to 110
   const std::uint64_t shift = start & 63U;
   const std::uint64_t later = 0U - (start >> 6);  // all ones from bit 64 on
@@ -77,10 +78,11 @@ DSV4_FN ReducedAngle reduce_large(std::uint32_t bits) {
   const std::uint64_t fraction_high = (product_high << 2) | (product_low >> 62);
   const std::uint64_t fraction_low = product_low << 2;
   const std::uint64_t quadrant = (product_high >> 62) + (fraction_high >> 63);
-  // 96 bits of it are enough: the nearest that a float comes to a multiple of pi/2 is about 2^-30. Whole numbers
-  // below 2^32 become doubles as the mantissa of one whose exponent is known.
+  // 96 bits of it are enough: the nearest that a float comes to a multiple of pi/2 is about 2^-30. Whole
+  // numbers below 2^32 become doubles as the mantissa of one whose exponent is known.
   constexpr std::uint64_t kWhole = 0x4330000000000000U;  // 2^52
-  const double top = (from_bits64(kWhole | ((fraction_high >> 32) ^ 0x80000000U)) - (0x1p52 + 0x1p31)) * 0x1p-32;
+  const double top =
+      (from_bits64(kWhole | ((fraction_high >> 32) ^ 0x80000000U)) - (0x1p52 + 0x1p31)) * 0x1p-32;
   const double middle_part = (from_bits64(kWhole | (fraction_high & 0xFFFFFFFFU)) - 0x1p52) * 0x1p-64;
   const double bottom = (from_bits64(kWhole | (fraction_low >> 32)) - 0x1p52) * 0x1p-96;
   const double sum = top + middle_part;

@@ -1,5 +1,5 @@
-/// ue8m0: a power of two as its biased exponent; byte b is 2^(b - 127), 255 is NaN. docs/numerics.md sections 3
-/// and 4.
+/// ue8m0: a power of two as its biased exponent; byte b is 2^(b - 127), 255 is NaN. docs/numerics.md sections
+/// 3 and 4.
 #pragma once
 
 #include "arith/bits.hpp"
@@ -20,9 +20,9 @@ DSV4_FN constexpr float ue8m0_inverse(std::uint8_t byte) {
   return from_bits(byte == 255U ? kNanBits : finite);
 }
 
-/// Scale byte of a block whose largest magnitude, already raised to the floor, is `amax_floored`: the smallest
-/// power of two not below amax / largest (one IEEE division), capped at byte 254. `largest` is 448 (e4m3) or
-/// 6 (e2m1). An infinite amax gives 254.
+/// Scale byte of a block whose largest magnitude, already raised to the floor, is `amax_floored`: the
+/// smallest power of two not below amax / largest (one IEEE division), capped at byte 254. `largest` is 448
+/// (e4m3) or 6 (e2m1). An infinite amax gives 254.
 DSV4_FN constexpr std::uint8_t ue8m0_scale_for(float amax_floored, float largest) {
   const std::uint32_t bits = to_bits(amax_floored / largest);
   const std::uint32_t byte = (bits >> 23) + ((bits & 0x7FFFFFU) != 0U ? 1U : 0U);

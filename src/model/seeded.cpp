@@ -16,9 +16,9 @@ namespace dsv4 {
 namespace {
 
 constexpr int kUHalfRange = 510;
-constexpr std::int64_t kBlock = 128;           // of FP8 weight scales, both ways
-constexpr std::int64_t kNormBlock = 64;        // of norm weights that share a power of two
-constexpr std::size_t kChunk = 4096;           // elements made at a time
+constexpr std::int64_t kBlock = 128;     // of FP8 weight scales, both ways
+constexpr std::int64_t kNormBlock = 64;  // of norm weights that share a power of two
+constexpr std::size_t kChunk = 4096;     // elements made at a time
 constexpr std::int64_t kKeptBytes = std::int64_t{3} << 30;
 
 std::uint64_t xxh3(std::string_view text, std::uint64_t seed) {
@@ -109,7 +109,8 @@ class SeededHidden final : public HiddenSource {
 /// Makes the tensors of one layer.
 class LayerMaker {
  public:
-  LayerMaker(std::uint64_t seed, int layer) : seed_(seed), prefix_("weights/" + std::to_string(layer) + "/") {}
+  LayerMaker(std::uint64_t seed, int layer)
+      : seed_(seed), prefix_("weights/" + std::to_string(layer) + "/") {}
 
   LayerWeights make(const Geometry& g, LayerKind kind) const {
     LayerWeights w;
@@ -137,8 +138,8 @@ class LayerMaker {
   Matrix fp8(const std::string& name, std::int64_t rows, std::int64_t columns) const {
     Matrix m{Matrix::Format::fp8_block128, rows, columns, {}, {}, {}};
     m.codes.resize(static_cast<std::size_t>(rows * columns));
-    const auto table = table_of<std::uint8_t>(
-        [](float u) { return arith::f32_to_e4m3(u * power_of_two(-8)); });
+    const auto table =
+        table_of<std::uint8_t>([](float u) { return arith::f32_to_e4m3(u * power_of_two(-8)); });
     fill(stream(name), m.codes, [&](int u) { return table[static_cast<std::size_t>(u + kUHalfRange)]; });
     const std::int64_t blocks = ((rows + kBlock - 1) / kBlock) * ((columns + kBlock - 1) / kBlock);
     const SeededStream draws = stream(name + ".scale");
@@ -202,9 +203,9 @@ std::int64_t bytes_of(const Matrix& m) {
 }
 std::int64_t bytes_of(const LayerWeights& w) {
   std::int64_t total = 0;
-  for (const Matrix* m : {&w.wq_a, &w.wq_b, &w.wkv, &w.wo_a, &w.wo_b, &w.compressor.wkv, &w.compressor.wgate,
-                          &w.indexer_wq_b, &w.indexer_weights_proj, &w.indexer_compressor.wkv,
-                          &w.indexer_compressor.wgate}) {
+  for (const Matrix* m :
+       {&w.wq_a, &w.wq_b, &w.wkv, &w.wo_a, &w.wo_b, &w.compressor.wkv, &w.compressor.wgate, &w.indexer_wq_b,
+        &w.indexer_weights_proj, &w.indexer_compressor.wkv, &w.indexer_compressor.wgate}) {
     total += bytes_of(*m);
   }
   return total;  // the vectors beside them are negligible
@@ -218,7 +219,8 @@ class SeededWeights final : public WeightSource {
   std::shared_ptr<const LayerWeights> layer(int index) const override {
     require(index >= 0 && static_cast<std::size_t>(index) < kinds_.size(), "seeded weights: no such layer");
     const std::scoped_lock lock(mutex_);
-    const auto found = std::find_if(kept_.begin(), kept_.end(), [=](const Kept& k) { return k.index == index; });
+    const auto found =
+        std::find_if(kept_.begin(), kept_.end(), [=](const Kept& k) { return k.index == index; });
     if (found != kept_.end()) {
       kept_.splice(kept_.begin(), kept_, found);
       return kept_.front().weights;
@@ -261,7 +263,9 @@ std::uint32_t SeededStream::word(std::uint32_t element) const {
   return arith::philox4x32_10({element / 4, 0, id_low_, id_high_}, key_)[element % 4];
 }
 
-std::int32_t SeededStream::u(std::uint32_t element) const { return u_of(word(element)); }
+std::int32_t SeededStream::u(std::uint32_t element) const {
+  return u_of(word(element));
+}
 
 void SeededStream::u_values(std::uint32_t first, std::span<std::int16_t> out) const {
   require(first % 4 == 0, "u_values starts at a multiple of four");

@@ -1,5 +1,5 @@
-/// Seeded inputs (docs/numerics.md sections 19 and 20): hidden states and weights from one 64-bit seed through
-/// Philox, the same on every machine, thread count and order of use.
+/// Seeded inputs (docs/numerics.md sections 19 and 20): hidden states and weights from one 64-bit seed
+/// through Philox, the same on every machine, thread count and order of use.
 #pragma once
 
 #include <array>
