@@ -90,7 +90,7 @@ void finish_main(StageContext& context, const Compressor& form, Stage stage, con
   std::uint8_t* const code_rows = codes.as<std::uint8_t>().data();
   std::uint8_t* const scale_rows = scales.as<std::uint8_t>().data();
   std::byte* const bytes = page_bytes.bytes().data();
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (n > 1)
   for (std::int64_t i = 0; i < n; ++i) {
     std::uint16_t* row = entries + i * kHeadDim;
     norm_entry(context, form, work, i, row);
@@ -122,7 +122,7 @@ void finish_indexer(StageContext& context, const Compressor& form, Stage stage, 
   std::uint16_t* const entries = entry.as<std::uint16_t>().data();
   std::uint8_t* const code_rows = codes.as<std::uint8_t>().data();
   std::byte* const bytes = page_bytes.bytes().data();
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (n > 1)
   for (std::int64_t i = 0; i < n; ++i) {
     std::uint16_t* row = entries + i * kIndexDim;
     norm_entry(context, form, work, i, row);

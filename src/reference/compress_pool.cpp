@@ -67,7 +67,7 @@ void pool_windows(const StageContext& context, const Compressor& form, std::span
   for (const ClosedEntry& entry : closed) sources.push_back(window_sources(context, form, entry));
   const StepRows step_rows(context, form);
   const std::int64_t count = std::ssize(closed);
-#pragma omp parallel
+#pragma omp parallel if (count > 1)
   {
     std::vector<float> scores;
 #pragma omp for schedule(static)

@@ -17,7 +17,7 @@ void project_bf16(const StageContext& context, const LinearInput& input, std::ve
   const std::int64_t width = weight.rows;
   rows.resize(static_cast<std::size_t>(context.tokens() * width));
   linear(weight, all_outputs(weight), input.activations(), context.tokens(), rows.data(), width);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (context.tokens() > 1)
   for (std::int64_t token = 0; token < context.tokens(); ++token) {
     if (context.padding(token)) continue;
     const RopeAngles angles = context.state.rope.at(context.position(token));
@@ -33,7 +33,7 @@ void project_f32(const StageContext& context, const LinearInput& input, std::vec
   rows.resize(static_cast<std::size_t>(context.tokens() * width));
   std::vector<float> wide(rows.size());
   linear(weight, all_outputs(weight), input.activations(), context.tokens(), wide.data(), width);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (context.tokens() > 1)
   for (std::int64_t token = 0; token < context.tokens(); ++token) {
     if (context.padding(token)) continue;
     const RopeAngles angles = context.state.rope.at(context.position(token));
@@ -80,7 +80,7 @@ void indexer_query(StageContext& context) {
   std::uint8_t* const code_rows = codes.as<std::uint8_t>().data();
   float* const weight_rows = weights.as<float>().data();
   const IndexRound round = profile.get<IndexRound>();
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (context.tokens() > 1)
   for (std::int64_t token = 0; token < tokens; ++token) {
     for (std::int64_t at = token * heads; at < (token + 1) * heads; ++at) {
       std::uint16_t* row = rows.data() + at * kIndexDim;

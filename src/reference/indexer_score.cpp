@@ -48,7 +48,7 @@ Keys decode_keys(const StageContext& context, const Group& group, IndexCache for
   Keys keys;
   keys.values.resize(static_cast<std::size_t>(count * kIndexDim));
   keys.scales.resize(static_cast<std::size_t>(count));
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (count > 64)
   for (std::int64_t key = 0; key < count; ++key) {
     const auto at = static_cast<std::size_t>(key);
     decode_index_row(store, group.slots[at], format, keys.values.data() + key * kIndexDim, &keys.scales[at]);
@@ -63,7 +63,7 @@ std::vector<float> decode_queries(const StageContext& context, bool fp4) {
   const std::int64_t vectors = context.tokens() * context.geometry().index_heads;
   const std::uint8_t* const fp4_scales = fp4 ? scales.as<std::uint8_t>().data() : nullptr;
   std::vector<float> values(codes.size());
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (vectors > 64)
   for (std::int64_t at = 0; at < vectors; ++at) {
     const std::uint8_t* row = codes.data() + at * kIndexDim;
     float* out = values.data() + at * kIndexDim;

@@ -24,7 +24,7 @@ void indexer_select(StageContext& context) {
   const auto lists = selected.as<std::int32_t>();
   const auto counts = count.as<std::int32_t>();
   const SelectOrder order = context.profile().get<SelectOrder>();
-#pragma omp parallel for schedule(dynamic, 4)
+#pragma omp parallel for schedule(dynamic, 4) if (tokens > 1)
   for (std::int64_t token = 0; token < tokens; ++token) {
     if (context.padding(token)) continue;
     const auto at = static_cast<std::size_t>(token);

@@ -85,7 +85,7 @@ std::size_t DecodedRows::add(std::int64_t slot) {
 void DecodedRows::decode() {
   values_.resize(slots_.size() * kHeadDim);
   const std::int64_t count = std::ssize(slots_);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (count > 1)
   for (std::int64_t index = 0; index < count; ++index) {
     decode_kv_row(store_, slots_[static_cast<std::size_t>(index)], values_.data() + index * kHeadDim);
   }

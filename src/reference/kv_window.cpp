@@ -51,7 +51,7 @@ void kv_window(StageContext& context) {
   std::uint8_t* const code_rows = codes.as<std::uint8_t>().data();
   std::uint8_t* const scale_rows = scales.as<std::uint8_t>().data();
   std::byte* const byte_rows = page_bytes.bytes().data();
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (context.tokens() > 1)
   for (std::int64_t token = 0; token < tokens; ++token) {
     if (context.padding(token)) continue;
     std::array<float, kHeadDim> x;

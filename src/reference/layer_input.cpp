@@ -18,7 +18,7 @@ void chained_rows(const StageContext& context, std::span<std::uint16_t> out) {
   const std::int64_t dim = context.geometry().dim;
   const float eps = context.geometry().eps;
   const NormWeight order = context.profile().get<NormWeight>();
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (context.tokens() > 1)
   for (std::int64_t token = 0; token < context.tokens(); ++token) {
     const auto first = static_cast<std::size_t>(token * dim);
     for (std::size_t i = first; i < first + static_cast<std::size_t>(dim); ++i) {

@@ -10,7 +10,7 @@ Tensor rotated_back(const StageContext& context) {
   Tensor rotated = context.input(TensorId::attention_out);
   const std::int64_t width = rotated.row_elements();
   std::uint16_t* const rows = rotated.as<std::uint16_t>().data();
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (context.tokens() > 1)
   for (std::int64_t token = 0; token < context.tokens(); ++token) {
     if (context.padding(token)) continue;
     const RopeAngles angles = context.state.rope.at(context.position(token));

@@ -13,7 +13,7 @@ void q_down(StageContext& context) {
   linear(weights.wq_a, all_outputs(weights.wq_a), input.activations(), context.tokens(), rows.data(),
          geometry.q_lora);
   const NormWeight order = context.profile().get<NormWeight>();
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (context.tokens() > 1)
   for (std::int64_t token = 0; token < context.tokens(); ++token) {
     std::uint16_t* row = rows.data() + token * geometry.q_lora;
     rms_norm(row, geometry.q_lora, weights.q_norm.data(), geometry.eps, order, row);

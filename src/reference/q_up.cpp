@@ -42,7 +42,7 @@ void q_up(StageContext& context) {
   const auto q_rows = q.as<std::uint16_t>();
   const LinearInput input(context.profile(), latent.data(), context.tokens(), geometry.q_lora);
   linear(weight, all_outputs(weight), input.activations(), context.tokens(), raw_rows.data(), width);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (context.tokens() > 1)
   for (std::int64_t token = 0; token < context.tokens(); ++token) {
     if (context.padding(token)) continue;
     const RopeAngles angles = context.state.rope.at(context.position(token));

@@ -50,7 +50,7 @@ void StageContext::write(Stage stage, Cache cache, std::int64_t slot, std::int32
 QuantizedRows quantize_rows(const std::uint16_t* rows, std::int64_t count, std::int64_t columns) {
   const std::int64_t blocks = (columns + kActivationBlock - 1) / kActivationBlock;
   QuantizedRows out{std::vector<std::uint8_t>(count * columns), std::vector<std::uint8_t>(count * blocks)};
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (count > 1)
   for (std::int64_t row = 0; row < count; ++row) {
     quantize_e4m3(rows + row * columns, columns, kActivationBlock, QuantFloor::amax,
                   out.codes.data() + row * columns, out.scales.data() + row * blocks);
