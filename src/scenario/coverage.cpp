@@ -11,6 +11,7 @@ namespace dsv4::scenario {
 namespace {
 
 constexpr CoverageFact kCatalogue[]{
+    {"attention.no_key", "a token attends to nothing (seen in the numbers)"},
     {"batch.mixed", "one step holds a prefill chunk and decode or verify rows of other requests"},
     {"batch.only_padding", "a step has nothing but padding rows"},
     {"batch.padding", "a step has real rows and padding rows"},
@@ -56,6 +57,9 @@ constexpr CoverageFact kCatalogue[]{
     {"page.shared", "two requests hold one page"},
     {"poison.event", "memory that nobody holds is overwritten"},
     {"poison.freed", "pages are poisoned when they are given back"},
+    {"quantize.exponents", "a tensor has three scale exponents or more (seen in the numbers)"},
+    {"quantize.floor", "a block has the scale of the floor (seen in the numbers)"},
+    {"quantize.saturated", "a code is of the largest magnitude (seen in the numbers)"},
     {"restore.chunked", "device state comes back in several steps"},
     {"restore.evicted", "dropped window pages are restored"},
     {"restore.kept_rows", "a restore computes some caches again and leaves others alone"},
@@ -72,12 +76,15 @@ constexpr CoverageFact kCatalogue[]{
     {"select.cut", "a token sees more entries than it may select"},
     {"select.empty", "a token sees no compressed entry"},
     {"select.exact", "a token sees exactly as many entries as it may select"},
+    {"select.nan_score", "a visible score is NaN (seen in the numbers)"},
+    {"select.tie_at_cut", "the last selected score equals the best one left out (seen in the numbers)"},
     {"state.base_reused", "a state base goes to another request"},
     {"state.online", "ratio-128 state is an online accumulator"},
     {"state.page4align", "ratio-4 state lies in pages of the open and the previous group"},
     {"state.paged_c128", "ratio-128 state lies in sliding-window pages"},
     {"state.paged_c4", "ratio-4 state lies in sliding-window pages"},
     {"state.paged_released", "a state page is given back by a request that goes on"},
+    {"value.nonfinite", "a tensor has an inf or NaN (seen in the numbers)"},
     {"verify.all_accepted", "a verify step keeps all of its rows"},
     {"verify.group_closes_in_accepted", "an accepted row of a verify step closes a group"},
     {"verify.group_closes_in_rejected", "a rejected row of a verify step closes a group"},

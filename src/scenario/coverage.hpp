@@ -1,4 +1,5 @@
-/// What a run exercises, derived from its plan alone: names for `expect: covers:` and `list --coverage`.
+/// What a run exercises: names for `expect: covers:` and `list --coverage`. Nearly all follow from the plan alone;
+/// those marked "seen in the numbers" are found by whoever runs it.
 #pragma once
 
 #include <set>
@@ -19,7 +20,7 @@ struct CoverageFact {
 std::span<const CoverageFact> coverage_catalogue();
 bool is_coverage_fact(std::string_view name);
 
-/// The facts that hold for a run.
+/// The facts that a run's plan shows.
 std::set<std::string> plan_coverage(const RunPlan& run);
 
 }  // namespace dsv4::scenario
