@@ -134,9 +134,7 @@ void ReferenceEngine::commit_online(const StepPlan& plan) {
       if (!request.verify || accepted == 0) continue;
       const Slots slots(config_, layer, request);
       store.read(slots.bank(accepted), row);  // bank 1 + i holds the state after row i
-      StageContext stage_context = context(plan, layer);
-      stage_context.write(Stage::compress_state, Cache::state, slots.bank(0), request.request,
-                          request.committed - 1, row);
+      store.write(slots.bank(0), row);
     }
   }
 }
