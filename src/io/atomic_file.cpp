@@ -34,7 +34,9 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   }
 }
 
-void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+void AtomicFile::write(std::string_view text) {
+  write(std::as_bytes(std::span(text)));
+}
 
 void AtomicFile::finish() {
   if (::fsync(descriptor_) != 0) fail("complete");

@@ -48,6 +48,8 @@ inline std::string checkpoint_name(int layer, std::string_view short_name, std::
 }
 
 /// Blocks of 128 that cover n.
-constexpr std::int64_t blocks_of_128(std::int64_t n) { return (n + 127) / 128; }
+constexpr std::int64_t blocks_of_128(std::int64_t n) {
+  return (n + 127) / 128;
+}
 
 }  // namespace dsv4::io

@@ -44,24 +44,32 @@ std::uint32_t word_at(std::span<const std::byte> bytes, std::size_t at) {
 /// What counts as saturated and as subnormal in each format, as magnitudes of bits (sign cleared).
 struct Limits {
   std::uint64_t magnitude_mask;
-  std::uint64_t saturated;      ///< largest finite code of formats that clamp; 0: none clamps
-  std::uint64_t first_normal;   ///< smaller non-zero magnitudes are subnormal; 0: there are none
+  std::uint64_t saturated;     ///< largest finite code of formats that clamp; 0: none clamps
+  std::uint64_t first_normal;  ///< smaller non-zero magnitudes are subnormal; 0: there are none
 };
 
 Limits limits(DType dtype) {
   switch (dtype) {
-    case DType::float4_e2m1fn: return {0x7, 0x7, 0x2};
-    case DType::float8_e4m3fn: return {0x7F, 0x7E, 0x08};
-    case DType::bfloat16: return {0x7FFF, 0, 0x0080};
-    case DType::float32: return {0x7FFFFFFF, 0, 0x00800000};
-    case DType::float64: return {0x7FFFFFFFFFFFFFFF, 0, 0x0010000000000000};
-    default: return {~std::uint64_t{0}, 0, 0};
+    case DType::float4_e2m1fn:
+      return {0x7, 0x7, 0x2};
+    case DType::float8_e4m3fn:
+      return {0x7F, 0x7E, 0x08};
+    case DType::bfloat16:
+      return {0x7FFF, 0, 0x0080};
+    case DType::float32:
+      return {0x7FFFFFFF, 0, 0x00800000};
+    case DType::float64:
+      return {0x7FFFFFFFFFFFFFFF, 0, 0x0010000000000000};
+    default:
+      return {~std::uint64_t{0}, 0, 0};
   }
 }
 
 template <std::size_t N>
-void copy_row(std::span<const std::byte> page, std::size_t at, std::vector<std::byte>& row, std::size_t into) {
-  std::copy_n(page.begin() + static_cast<std::ptrdiff_t>(at), N, row.begin() + static_cast<std::ptrdiff_t>(into));
+void copy_row(std::span<const std::byte> page, std::size_t at, std::vector<std::byte>& row,
+              std::size_t into) {
+  std::copy_n(page.begin() + static_cast<std::ptrdiff_t>(at), N,
+              row.begin() + static_cast<std::ptrdiff_t>(into));
 }
 
 void check_page(std::span<const std::byte> page, int rows, int offset, int row_bytes) {
@@ -69,7 +77,8 @@ void check_page(std::span<const std::byte> page, int rows, int offset, int row_b
     throw UsageError(fmt::format("a page of {} rows has no row {}", rows, offset));
   }
   if (page.size() < static_cast<std::size_t>(rows) * static_cast<std::size_t>(row_bytes)) {
-    throw UsageError(fmt::format("a page of {} bytes cannot hold {} rows of {} bytes", page.size(), rows, row_bytes));
+    throw UsageError(
+        fmt::format("a page of {} bytes cannot hold {} rows of {} bytes", page.size(), rows, row_bytes));
   }
 }
 
@@ -77,14 +86,22 @@ void check_page(std::span<const std::byte> page, int rows, int offset, int row_b
 
 double decode_value(DType dtype, std::uint64_t bits) {
   switch (dtype) {
-    case DType::float4_e2m1fn: return arith::e2m1_to_f32(static_cast<std::uint8_t>(bits));
-    case DType::float8_e4m3fn: return arith::e4m3_to_f32(static_cast<std::uint8_t>(bits));
-    case DType::float8_e8m0fnu: return arith::ue8m0_to_f32(static_cast<std::uint8_t>(bits));
-    case DType::bfloat16: return arith::bf16_to_f32(static_cast<std::uint16_t>(bits));
-    case DType::float32: return arith::from_bits(static_cast<std::uint32_t>(bits));
-    case DType::float64: return std::bit_cast<double>(bits);
-    case DType::int32: return static_cast<std::int32_t>(static_cast<std::uint32_t>(bits));
-    case DType::uint8: return static_cast<double>(bits);
+    case DType::float4_e2m1fn:
+      return arith::e2m1_to_f32(static_cast<std::uint8_t>(bits));
+    case DType::float8_e4m3fn:
+      return arith::e4m3_to_f32(static_cast<std::uint8_t>(bits));
+    case DType::float8_e8m0fnu:
+      return arith::ue8m0_to_f32(static_cast<std::uint8_t>(bits));
+    case DType::bfloat16:
+      return arith::bf16_to_f32(static_cast<std::uint16_t>(bits));
+    case DType::float32:
+      return arith::from_bits(static_cast<std::uint32_t>(bits));
+    case DType::float64:
+      return std::bit_cast<double>(bits);
+    case DType::int32:
+      return static_cast<std::int32_t>(static_cast<std::uint32_t>(bits));
+    case DType::uint8:
+      return static_cast<double>(bits);
   }
   throw InternalError("a dtype without a decoder");
 }
@@ -172,11 +189,13 @@ std::vector<std::byte> index_page_row(std::span<const std::byte> page, int rows,
   if (fp4) {
     copy_row<layout::kIndexFp4ValueBytes>(page, at * layout::kIndexFp4ValueBytes, row, 0);
     copy_row<layout::kIndexFp4ScaleBytes>(
-        page, count * layout::kIndexFp4ValueBytes + at * layout::kIndexFp4ScaleBytes, row, layout::kIndexFp4ValueBytes);
+        page, count * layout::kIndexFp4ValueBytes + at * layout::kIndexFp4ScaleBytes, row,
+        layout::kIndexFp4ValueBytes);
   } else {
     copy_row<layout::kIndexFp8ValueBytes>(page, at * layout::kIndexFp8ValueBytes, row, 0);
     copy_row<layout::kIndexFp8ScaleBytes>(
-        page, count * layout::kIndexFp8ValueBytes + at * layout::kIndexFp8ScaleBytes, row, layout::kIndexFp8ValueBytes);
+        page, count * layout::kIndexFp8ValueBytes + at * layout::kIndexFp8ScaleBytes, row,
+        layout::kIndexFp8ValueBytes);
   }
   return row;
 }

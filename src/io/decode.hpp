@@ -18,9 +18,9 @@ namespace dsv4::io {
 /// One element: raw bits and the number they stand for (exact in float64 for every dtype).
 struct Element {
   std::uint64_t bits = 0;
-  std::string hex;      ///< "0x3f80", as wide as the stored element
-  double value = 0.0;   ///< integers too
-  std::string text;     ///< shortest decimal that reads back; "nan", "inf", "-inf", "-0"
+  std::string hex;     ///< "0x3f80", as wide as the stored element
+  double value = 0.0;  ///< integers too
+  std::string text;    ///< shortest decimal that reads back; "nan", "inf", "-inf", "-0"
 };
 Element decode(const Tensor& tensor, std::int64_t element);
 /// Value alone, for loops.
@@ -32,7 +32,7 @@ struct KvRow {
   std::array<std::uint16_t, kRopeDim> rope;            ///< bf16 bits
   std::array<std::uint8_t, layout::kKvScales> scales;  ///< ue8m0
   std::uint8_t spare = 0;
-  std::array<float, kHeadDim> values;                  ///< dequantised, RoPE dims last
+  std::array<float, kHeadDim> values;  ///< dequantised, RoPE dims last
 };
 KvRow decode_kv_row(std::span<const std::byte> row);
 
@@ -56,11 +56,11 @@ struct Figures {
   std::int64_t nan = 0;
   std::int64_t infinite = 0;
   std::int64_t zero = 0;
-  std::int64_t saturated = 0;      ///< codes at the largest magnitude of e4m3 (448) or e2m1 (6)
-  std::int64_t subnormal = 0;      ///< non-zero below the dtype's smallest normal
-  double minimum = 0.0;            ///< of finite elements; 0 when there is none
+  std::int64_t saturated = 0;  ///< codes at the largest magnitude of e4m3 (448) or e2m1 (6)
+  std::int64_t subnormal = 0;  ///< non-zero below the dtype's smallest normal
+  double minimum = 0.0;        ///< of finite elements; 0 when there is none
   double maximum = 0.0;
-  double rms = 0.0;                ///< of finite elements, float64
+  double rms = 0.0;                              ///< of finite elements, float64
   std::optional<std::int64_t> first_non_finite;  ///< element index
 };
 Figures figures(const Tensor& tensor);

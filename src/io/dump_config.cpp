@@ -44,7 +44,8 @@ class ConfigReader {
     const std::string text = file_.text(std::string(kConfig), name);
     const auto found = std::ranges::find(names, text);
     if (found == names.end()) {
-      throw FileError(file_.path() + ": /config attribute '" + name + "' has the unknown value '" + text + "'");
+      throw FileError(file_.path() + ": /config attribute '" + name + "' has the unknown value '" + text +
+                      "'");
     }
     value = static_cast<Enum>(found - names.begin());
   }

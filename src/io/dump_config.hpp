@@ -9,9 +9,9 @@ namespace dsv4::io {
 /// Creates /config, /config/layer_LL and /requests under the root.
 void write_config(Hdf5Group& root, const SourceInfo& source, const StorageOptions& options);
 
-/// Reads them into source.config and source.bit_exact; the profile's name, seed and engine are root attributes
-/// and already there. Attributes that later versions add are ignored; a missing one is a FileError, except those
-/// of the second table of docs/dump-format.md, which foreign files may leave out.
+/// Reads them into source.config and source.bit_exact; the profile's name, seed and engine are root
+/// attributes and already there. Attributes that later versions add are ignored; a missing one is a
+/// FileError, except those of the second table of docs/dump-format.md, which foreign files may leave out.
 void read_config(const Hdf5File& file, SourceInfo& source);
 
 }  // namespace dsv4::io

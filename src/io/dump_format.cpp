@@ -21,12 +21,20 @@ std::int64_t padded_number(std::string_view digits, std::size_t width) {
 
 }  // namespace
 
-std::string tool_version() { return DSV4_VERSION; }
+std::string tool_version() {
+  return DSV4_VERSION;
+}
 
-std::string step_name(std::int64_t step) { return fmt::format("{:06}", step); }
-std::string layer_name(std::int64_t layer) { return fmt::format("layer_{:02}", layer); }
+std::string step_name(std::int64_t step) {
+  return fmt::format("{:06}", step);
+}
+std::string layer_name(std::int64_t layer) {
+  return fmt::format("layer_{:02}", layer);
+}
 
-std::int64_t step_number(std::string_view name) { return padded_number(name, 6); }
+std::int64_t step_number(std::string_view name) {
+  return padded_number(name, 6);
+}
 
 std::int64_t layer_number(std::string_view name) {
   constexpr std::string_view kPrefix = "layer_";

@@ -23,7 +23,8 @@ std::string layer_name(std::int64_t layer);
 std::int64_t step_number(std::string_view name);
 std::int64_t layer_number(std::string_view name);
 
-/// The float64 values before the last rounding (wide engine) lie beside a tensor under its name and this suffix.
+/// The float64 values before the last rounding (wide engine) lie beside a tensor under its name and this
+/// suffix.
 inline constexpr std::string_view kUnroundedSuffix = ".unrounded";
 
 /// Cache group that holds a state snapshot: "swa_pages" -> window, "compress_state_kv" -> state, and so on.

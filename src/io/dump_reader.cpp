@@ -16,7 +16,9 @@ namespace {
 constexpr const char* kSteps = "/steps";
 constexpr const char* kState = "/state";
 
-std::string joined(const std::string& parent, std::string_view child) { return parent + "/" + std::string(child); }
+std::string joined(const std::string& parent, std::string_view child) {
+  return parent + "/" + std::string(child);
+}
 
 std::size_t axes_in(std::string_view dims) {
   return static_cast<std::size_t>(std::ranges::count(dims, ',')) + 1;
@@ -51,7 +53,8 @@ struct DumpReader::Impl {
   Tensor read_table(const std::string& path, std::size_t rank) const;
   BatchTables read_batch(const std::string& group) const;
   void read_layer(const std::string& group, std::int64_t tokens, LayerObservation& layer) const;
-  void read_tensors(const std::string& group, Stage stage, std::int64_t tokens, LayerObservation& layer) const;
+  void read_tensors(const std::string& group, Stage stage, std::int64_t tokens,
+                    LayerObservation& layer) const;
   void read_state(const std::string& group, LayerObservation& layer) const;
   StepObservation read_step(std::int64_t step) const;
   void list(const std::string& group, std::vector<DumpEntry>& entries) const;
@@ -103,8 +106,8 @@ Tensor DumpReader::Impl::read(const std::string& path, bool verify) const {
 }
 
 Tensor DumpReader::Impl::read_table(const std::string& path, std::size_t rank) const {
-  if (!file.exists(path)) return Tensor(DType::int32, rank == 1 ? std::vector<std::int64_t>{0}
-                                                                : std::vector<std::int64_t>{0, 3});
+  if (!file.exists(path))
+    return Tensor(DType::int32, rank == 1 ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, 3});
   Tensor table = read(path, verify_digests);
   if (table.dtype() != DType::int32 || table.shape().size() != rank || (rank == 2 && table.dim(1) != 3)) {
     refuse(path, rank == 1 ? "is not int32 [token]" : "is not int32 [copy, 3]");
@@ -148,7 +151,8 @@ void DumpReader::Impl::read_tensors(const std::string& group, Stage stage, std::
   }
 }
 
-void DumpReader::Impl::read_layer(const std::string& group, std::int64_t tokens, LayerObservation& layer) const {
+void DumpReader::Impl::read_layer(const std::string& group, std::int64_t tokens,
+                                  LayerObservation& layer) const {
   if (!file.exists(group)) return;
   for (const Child& child : file.children(group)) {
     if (const auto stage = stage_named(child.name)) {
@@ -247,22 +251,40 @@ DumpReader::DumpReader(const std::string& path, bool verify_digests)
 
 DumpReader::~DumpReader() = default;
 
-const SourceInfo& DumpReader::info() const { return impl_->source; }
+const SourceInfo& DumpReader::info() const {
+  return impl_->source;
+}
 
 std::optional<StepObservation> DumpReader::next() {
   if (impl_->next >= impl_->steps.size()) return std::nullopt;
   return impl_->read_step(impl_->steps[impl_->next++]);
 }
 
-void DumpReader::want(const TensorSet& wanted) { impl_->wanted = wanted; }
-void DumpReader::want_unrounded(bool wanted) { impl_->want_unrounded = wanted; }
-void DumpReader::want_state_tensors(bool wanted) { impl_->want_state_tensors = wanted; }
+void DumpReader::want(const TensorSet& wanted) {
+  impl_->wanted = wanted;
+}
+void DumpReader::want_unrounded(bool wanted) {
+  impl_->want_unrounded = wanted;
+}
+void DumpReader::want_state_tensors(bool wanted) {
+  impl_->want_state_tensors = wanted;
+}
 
-const std::string& DumpReader::path() const { return impl_->file.path(); }
-const std::string& DumpReader::tool_version() const { return impl_->tool_version; }
-const std::vector<std::int64_t>& DumpReader::steps() const { return impl_->steps; }
-bool DumpReader::has_step(std::int64_t step) const { return std::ranges::binary_search(impl_->steps, step); }
-StepObservation DumpReader::read_step(std::int64_t step) const { return impl_->read_step(step); }
+const std::string& DumpReader::path() const {
+  return impl_->file.path();
+}
+const std::string& DumpReader::tool_version() const {
+  return impl_->tool_version;
+}
+const std::vector<std::int64_t>& DumpReader::steps() const {
+  return impl_->steps;
+}
+bool DumpReader::has_step(std::int64_t step) const {
+  return std::ranges::binary_search(impl_->steps, step);
+}
+StepObservation DumpReader::read_step(std::int64_t step) const {
+  return impl_->read_step(step);
+}
 
 void DumpReader::seek(std::int64_t step) {
   const auto found = std::ranges::lower_bound(impl_->steps, step);
@@ -273,13 +295,15 @@ void DumpReader::seek(std::int64_t step) {
 }
 
 std::optional<Tensor> DumpReader::read_tensor(std::int64_t step, int layer, TensorId id) const {
-  const std::string object = fmt::format("{}/{}/{}/{}", kSteps, step_name(step), layer_name(layer),
-                                         dsv4::path(id));
+  const std::string object =
+      fmt::format("{}/{}/{}/{}", kSteps, step_name(step), layer_name(layer), dsv4::path(id));
   if (!impl_->file.exists(object)) return std::nullopt;
   return impl_->read(object, impl_->verify_digests);
 }
 
-Tensor DumpReader::read_path(const std::string& path) const { return impl_->read(path, impl_->verify_digests); }
+Tensor DumpReader::read_path(const std::string& path) const {
+  return impl_->read(path, impl_->verify_digests);
+}
 
 std::vector<DumpEntry> DumpReader::list(std::optional<std::int64_t> step) const {
   std::vector<DumpEntry> entries;

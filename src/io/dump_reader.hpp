@@ -16,18 +16,18 @@ namespace dsv4::io {
 
 /// One dataset of a dump.
 struct DumpEntry {
-  std::string path;                  ///< "/steps/000003/layer_00/q.up/q"
-  std::int64_t step = -1;            ///< -1: not part of a step
-  int layer = -1;                    ///< -1: batch tables
-  std::string stage;                 ///< "q.up", "batch", or "state/<cache>"
-  std::string tensor;                ///< "q"
+  std::string path;        ///< "/steps/000003/layer_00/q.up/q"
+  std::int64_t step = -1;  ///< -1: not part of a step
+  int layer = -1;          ///< -1: batch tables
+  std::string stage;       ///< "q.up", "batch", or "state/<cache>"
+  std::string tensor;      ///< "q"
   DType dtype = DType::uint8;
   std::vector<std::int64_t> shape;
-  std::string dims;                  ///< "token,head,dim"
+  std::string dims;  ///< "token,head,dim"
   std::string role;
   std::string digest;
-  std::int64_t stored_bytes = 0;     ///< in the file, after filters
-  bool known = true;                 ///< false: no catalogue tensor; next() and read_step() leave it out
+  std::int64_t stored_bytes = 0;  ///< in the file, after filters
+  bool known = true;              ///< false: no catalogue tensor; next() and read_step() leave it out
 };
 
 class DumpReader : public ObservationSource {

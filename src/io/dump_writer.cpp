@@ -23,8 +23,8 @@
 namespace dsv4::io {
 namespace {
 
-/// Upper bounds of what HDF5 adds, measured generously: a group with its index, a dataset with its attributes,
-/// the index node of a chunked dataset, and the share of one chunk in it.
+/// Upper bounds of what HDF5 adds, measured generously: a group with its index, a dataset with its
+/// attributes, the index node of a chunked dataset, and the share of one chunk in it.
 constexpr std::int64_t kGroupBytes = 1536;
 constexpr std::int64_t kDatasetBytes = 1536;
 constexpr std::int64_t kChunkIndexBytes = 8192;
@@ -56,20 +56,24 @@ class FileDescriptor {
   int fd_;
 };
 
-std::string system_reason() { return std::strerror(errno); }
+std::string system_reason() {
+  return std::strerror(errno);
+}
 
-/// Reserves blocks for [from, from + bytes) beyond the end of the file, so that writing there cannot run out of
-/// space; where the file system cannot, the free space is compared. The file's length stays.
+/// Reserves blocks for [from, from + bytes) beyond the end of the file, so that writing there cannot run out
+/// of space; where the file system cannot, the free space is compared. The file's length stays.
 void reserve(const std::string& path, std::int64_t from, std::int64_t bytes) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       static_cast<std::uint64_t>(from + bytes) > limit.rlim_cur) {
-    throw FileError(fmt::format("{}: the file may not grow by {} bytes: {}", path, bytes, std::strerror(EFBIG)));
+    throw FileError(
+        fmt::format("{}: the file may not grow by {} bytes: {}", path, bytes, std::strerror(EFBIG)));
   }
   const FileDescriptor file(path, O_WRONLY);
   if (file.get() >= 0 && ::fallocate(file.get(), FALLOC_FL_KEEP_SIZE, from, bytes) == 0) return;
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) {
-    throw FileError(fmt::format("{}: no room for the {} bytes of the next step: {}", path, bytes, system_reason()));
+    throw FileError(
+        fmt::format("{}: no room for the {} bytes of the next step: {}", path, bytes, system_reason()));
   }
   require_free_space(path, bytes);
 }
@@ -78,8 +82,8 @@ void reserve(const std::string& path, std::int64_t from, std::int64_t bytes) {
 
 std::int64_t estimate_bytes(const StepObservation& step) {
   std::int64_t total = kSlackBytes + 4 * kGroupBytes + static_cast<std::int64_t>(step.event.size());
-  for (const Tensor* table : {&step.batch.request, &step.batch.position, &step.batch.slot, &step.batch.page,
-                              &step.batch.prefix}) {
+  for (const Tensor* table :
+       {&step.batch.request, &step.batch.position, &step.batch.slot, &step.batch.page, &step.batch.prefix}) {
     total += dataset_bytes(*table);
   }
   for (const LayerObservation& layer : step.layers) {
@@ -104,7 +108,8 @@ std::int64_t free_bytes(const std::string& path) {
 void require_free_space(const std::string& path, std::int64_t needed) {
   const std::int64_t available = free_bytes(path);
   if (needed > available) {
-    throw FileError(fmt::format("{}: needs up to {} bytes, the file system has {} free", path, needed, available));
+    throw FileError(
+        fmt::format("{}: needs up to {} bytes, the file system has {} free", path, needed, available));
   }
 }
 
@@ -204,7 +209,8 @@ void DumpWriter::Impl::write_batch(Hdf5Group& step, const BatchTables& batch) {
   Hdf5Group group = step.create_group("batch");
   const auto write = [&](const char* table, const Tensor& rows, std::string_view dims) {
     // A step without rows may leave its tables unset.
-    const Tensor none(DType::int32, dims == "token" ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, 3});
+    const Tensor none(DType::int32,
+                      dims == "token" ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, 3});
     write_tensor(group, table, rows.bytes().empty() ? none : rows, dims, Role::input);
   };
   write("request", batch.request, "token");
@@ -233,8 +239,8 @@ void DumpWriter::Impl::write_layer(Hdf5Group& step, int number, const LayerObser
       write_tensor(in_stage(id), std::string(about.name), found->second, about.dims, about.role);
     }
     if (const auto found = layer.unrounded.find(id); found != layer.unrounded.end()) {
-      write_tensor(in_stage(id), std::string(about.name) + std::string(kUnroundedSuffix), found->second, about.dims,
-                   about.role);
+      write_tensor(in_stage(id), std::string(about.name) + std::string(kUnroundedSuffix), found->second,
+                   about.dims, about.role);
     }
   }
 }
@@ -252,8 +258,8 @@ void DumpWriter::Impl::write_state(Hdf5Group& step, int number, const LayerObser
     if (digest_of != layer.state_digests.end()) opened().set("digest", digest_of->second);
     for (const auto& [tensor_name, tensor] : layer.state_tensors) {
       if (snapshot_cache(tensor_name) != cache) continue;
-      write_tensor(opened(), tensor_name, tensor, tensor.dtype() == DType::uint8 ? "page,byte" : "row,channel",
-                   Role::state);
+      write_tensor(opened(), tensor_name, tensor,
+                   tensor.dtype() == DType::uint8 ? "page,byte" : "row,channel", Role::state);
     }
   }
 }
@@ -290,8 +296,9 @@ void DumpWriter::write(const StepObservation& step) {
   try {
     const std::int64_t estimate = estimate_bytes(step);
     if (self.options.max_bytes >= 0 && self.committed_bytes + estimate > self.options.max_bytes) {
-      throw FileError(fmt::format("{}: step {} needs up to {} bytes beside the {} written; the cap is {} bytes",
-                                  self.partial, step.step, estimate, self.committed_bytes, self.options.max_bytes));
+      throw FileError(
+          fmt::format("{}: step {} needs up to {} bytes beside the {} written; the cap is {} bytes",
+                      self.partial, step.step, estimate, self.committed_bytes, self.options.max_bytes));
     }
     if (self.options.reserve) reserve(self.partial, self.committed_bytes, estimate);
     const std::string number = step_name(step.step);
@@ -345,9 +352,17 @@ void DumpWriter::finish() {
   self.committed_bytes = size;
 }
 
-const std::string& DumpWriter::path() const { return impl_->path; }
-const std::string& DumpWriter::partial_path() const { return impl_->partial; }
-std::int64_t DumpWriter::steps() const { return impl_->steps; }
-std::int64_t DumpWriter::bytes() const { return impl_->committed_bytes; }
+const std::string& DumpWriter::path() const {
+  return impl_->path;
+}
+const std::string& DumpWriter::partial_path() const {
+  return impl_->partial;
+}
+std::int64_t DumpWriter::steps() const {
+  return impl_->steps;
+}
+std::int64_t DumpWriter::bytes() const {
+  return impl_->committed_bytes;
+}
 
 }  // namespace dsv4::io

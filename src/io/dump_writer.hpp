@@ -1,9 +1,10 @@
-/// Writes a dump (docs/dump-format.md): OUT.h5.partial, flushed after every step, renamed to OUT.h5 by finish().
+/// Writes a dump (docs/dump-format.md): OUT.h5.partial, flushed after every step, renamed to OUT.h5 by
+/// finish().
 ///
-/// Contract: equal content gives equal bytes (no times, hosts, threads). A step becomes visible in the file only
-/// as a whole: its objects are written unlinked, flushed, then linked and flushed again, so a run killed at any
-/// moment leaves every earlier step readable. Space for a step is reserved before it is written; a full disk is
-/// a FileError, the .partial holds the steps before it, nothing appears under the final name.
+/// Contract: equal content gives equal bytes (no times, hosts, threads). A step becomes visible in the file
+/// only as a whole: its objects are written unlinked, flushed, then linked and flushed again, so a run killed
+/// at any moment leaves every earlier step readable. Space for a step is reserved before it is written; a
+/// full disk is a FileError, the .partial holds the steps before it, nothing appears under the final name.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,10 @@
 namespace dsv4::io {
 
 struct DumpOptions {
-  bool compress = true;          ///< shuffle + gzip 1 on datasets of 64 KiB and more; Fletcher32 is kept anyway
-  std::int64_t max_bytes = -1;   ///< refuse a step that would let the file grow beyond this; -1: no cap
-  bool reserve = true;           ///< set a step's space aside before writing it; false where that is slow
-  bool overwrite = true;         ///< an existing file of the final name is replaced by finish(); else refused
+  bool compress = true;  ///< shuffle + gzip 1 on datasets of 64 KiB and more; Fletcher32 is kept anyway
+  std::int64_t max_bytes = -1;  ///< refuse a step that would let the file grow beyond this; -1: no cap
+  bool reserve = true;          ///< set a step's space aside before writing it; false where that is slow
+  bool overwrite = true;        ///< an existing file of the final name is replaced by finish(); else refused
 };
 
 class DumpWriter {

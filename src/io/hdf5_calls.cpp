@@ -73,12 +73,13 @@ Handle create_file(const std::string& path) {
   // A dump has thousands of small groups; small index nodes keep them small.
   check(H5Pset_sym_k(creation.get(), 4, 2), place, "prepare");
   const Handle access = properties(H5P_FILE_ACCESS, place);
-  // No buffers for content: a write that fails must fail in H5Dwrite, because a close that fails leaves objects
-  // inside the library that crash it at exit.
+  // No buffers for content: a write that fails must fail in H5Dwrite, because a close that fails leaves
+  // objects inside the library that crash it at exit.
   check(H5Pset_sieve_buf_size(access.get(), 0), place, "prepare");
   check(H5Pset_cache(access.get(), 0, 0, 0, 0.0), place, "prepare");
   check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST), place, "prepare");
-  return {check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), place, "create"), H5Fclose};
+  return {check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), place, "create"),
+          H5Fclose};
 }
 
 Handle open_file(const std::string& path) {
@@ -86,7 +87,9 @@ Handle open_file(const std::string& path) {
   return {check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), {path, {}}, "open"), H5Fclose};
 }
 
-void flush(hid_t file, const Place& place) { check(H5Fflush(file, H5F_SCOPE_GLOBAL), place, "flush"); }
+void flush(hid_t file, const Place& place) {
+  check(H5Fflush(file, H5F_SCOPE_GLOBAL), place, "flush");
+}
 
 hsize_t file_size(hid_t file, const Place& place) {
   hsize_t size = 0;
@@ -160,10 +163,14 @@ bool is_group(hid_t at, const std::string& name, const Place& place) {
 
 hid_t unsigned_type(std::size_t bytes) {
   switch (bytes) {
-    case 1: return H5T_STD_U8LE;
-    case 2: return H5T_STD_U16LE;
-    case 4: return H5T_STD_U32LE;
-    default: return H5T_STD_U64LE;
+    case 1:
+      return H5T_STD_U8LE;
+    case 2:
+      return H5T_STD_U16LE;
+    case 4:
+      return H5T_STD_U32LE;
+    default:
+      return H5T_STD_U64LE;
   }
 }
 
@@ -252,8 +259,8 @@ Handle create_dataset(hid_t at, hid_t type, hid_t space, const Layout& layout, c
     if (layout.deflate) set(H5Pset_deflate(creation.get(), 1));
     if (layout.checksum) set(H5Pset_fletcher32(creation.get()));
   }
-  return {check(H5Dcreate2(at, place.object.c_str(), type, space, H5P_DEFAULT, creation.get(), H5P_DEFAULT), place,
-                "create dataset"),
+  return {check(H5Dcreate2(at, place.object.c_str(), type, space, H5P_DEFAULT, creation.get(), H5P_DEFAULT),
+                place, "create dataset"),
           H5Dclose};
 }
 
@@ -278,7 +285,9 @@ Handle dataset_space(hid_t dataset, const Place& place) {
   return {check(H5Dget_space(dataset), place, "read the shape of"), H5Sclose};
 }
 
-hsize_t stored_bytes(hid_t dataset) { return H5Dget_storage_size(dataset); }
+hsize_t stored_bytes(hid_t dataset) {
+  return H5Dget_storage_size(dataset);
+}
 
 std::pair<hsize_t, hsize_t> chunk_counts(hid_t dataset, const Place& place) {
   const Handle creation(check(H5Dget_create_plist(dataset), place, "read the storage of"), H5Pclose);
@@ -286,9 +295,11 @@ std::pair<hsize_t, hsize_t> chunk_counts(hid_t dataset, const Place& place) {
   const Handle space = dataset_space(dataset, place);
   const Extent shape = extent(space.get(), place);
   Extent chunk(shape.size());
-  check(H5Pget_chunk(creation.get(), static_cast<int>(chunk.size()), chunk.data()), place, "read the storage of");
+  check(H5Pget_chunk(creation.get(), static_cast<int>(chunk.size()), chunk.data()), place,
+        "read the storage of");
   hsize_t needed = 1;
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) needed *= (shape[axis] + chunk[axis] - 1) / chunk[axis];
+  for (std::size_t axis = 0; axis < shape.size(); ++axis)
+    needed *= (shape[axis] + chunk[axis] - 1) / chunk[axis];
   hsize_t present = 0;
   check(H5Dget_num_chunks(dataset, space.get(), &present), place, "count the chunks of");
   return {present, needed};

@@ -1,5 +1,6 @@
-/// The HDF5 C calls that src/io uses, each wrapped once: checked, with a FileError that names file, object and
-/// the library's innermost reason. Internal to src/io; the only headers that see HDF5 types include this one.
+/// The HDF5 C calls that src/io uses, each wrapped once: checked, with a FileError that names file, object
+/// and the library's innermost reason. Internal to src/io; the only headers that see HDF5 types include this
+/// one.
 #pragma once
 
 #include <hdf5.h>
@@ -102,7 +103,7 @@ std::vector<std::string> attribute_names(hid_t object, const Place& place);
 
 // Datasets.
 struct Layout {
-  Extent chunk;           ///< empty: contiguous
+  Extent chunk;  ///< empty: contiguous
   bool shuffle = false;
   bool deflate = false;   ///< level 1
   bool checksum = false;  ///< Fletcher32

@@ -10,34 +10,25 @@
 #include "model/error.hpp"
 
 namespace dsv4::io {
+
+hid_t memory_type(DType dtype) {
+  switch (dtype) {
+    case DType::float32:
+      return H5T_IEEE_F32LE;
+    case DType::float64:
+      return H5T_IEEE_F64LE;
+    case DType::int32:
+      return H5T_STD_I32LE;
+    default:
+      return h5::unsigned_type(size_bytes(dtype));
+  }
+}
+
 namespace {
 
 using h5::Extent;
 using h5::Handle;
 using h5::Place;
-
-hid_t memory_type(DType dtype) {
-  switch (dtype) {
-    case DType::float32: return H5T_IEEE_F32LE;
-    case DType::float64: return H5T_IEEE_F64LE;
-    case DType::int32: return H5T_STD_I32LE;
-    default: return h5::unsigned_type(size_bytes(dtype));
-  }
-}
-
-/// Chunks of whole rows, as many as 256 KiB hold.
-Extent chunk_shape(const Extent& shape, std::size_t element_bytes) {
-  Extent chunk = shape;
-  hsize_t row_bytes = element_bytes;
-  for (std::size_t axis = 1; axis < shape.size(); ++axis) row_bytes *= shape[axis];
-  chunk[0] = std::clamp<hsize_t>(kMaxChunkBytes / row_bytes, 1, shape[0]);
-  return chunk;
-}
-
-h5::Layout storage(const Extent& shape, std::size_t bytes, std::size_t element_bytes, bool compress) {
-  if (bytes < kContiguousBelow || shape.empty()) return {};
-  return {chunk_shape(shape, element_bytes), compress && element_bytes > 1, compress, true};
-}
 
 std::string trimmed(std::string text) {
   text.resize(std::strlen(text.c_str()));
@@ -72,7 +63,15 @@ AttributeValue read_value(hid_t attribute, const Place& place) {
     case H5T_INTEGER:  // widening of integers is exact
       if (H5Tget_sign(type.get()) == H5T_SGN_NONE) return read(std::uint64_t{0}, H5T_NATIVE_UINT64);
       return read(std::int64_t{0}, H5T_NATIVE_INT64);
-    default: break;
+    case H5T_ENUM:  // h5py's bool
+      if (size == 1) {
+        std::int8_t value = 0;
+        h5::read_attribute(attribute, type.get(), &value, place);
+        return std::int64_t{value};
+      }
+      break;
+    default:
+      break;
   }
   throw FileError(place.file + ": an attribute of " + place.object + " has a type that dumps do not use");
 }
@@ -91,8 +90,8 @@ std::vector<std::int64_t> checked_shape(hid_t dataset, const Extent& shape, std:
   const auto [present, needed] = h5::chunk_counts(dataset, place);
   const hsize_t stored = h5::stored_bytes(dataset);
   if (present != needed || (needed == 0 && stored < total)) {
-    throw FileError(place.file + ": " + place.object + " was never written completely (" + std::to_string(stored) +
-                    " bytes stored for " + std::to_string(total) + ")");
+    throw FileError(place.file + ": " + place.object + " was never written completely (" +
+                    std::to_string(stored) + " bytes stored for " + std::to_string(total) + ")");
   }
   return result;
 }
@@ -115,7 +114,9 @@ Hdf5File Hdf5File::open(const std::string& path) {
   return Hdf5File(std::make_unique<Impl>(Impl{path, h5::open_file(path)}));
 }
 
-const std::string& Hdf5File::path() const { return impl_->path; }
+const std::string& Hdf5File::path() const {
+  return impl_->path;
+}
 
 Hdf5Group Hdf5File::root() {
   const std::string name = "/";
@@ -209,9 +210,14 @@ DatasetInfo Hdf5File::dataset_info(const std::string& dataset) const {
       info.kind = H5Tget_sign(type.get()) == H5T_SGN_NONE ? DatasetInfo::Kind::unsigned_integer
                                                           : DatasetInfo::Kind::signed_integer;
       break;
-    case H5T_FLOAT: info.kind = DatasetInfo::Kind::floating; break;
-    case H5T_STRING: info.kind = DatasetInfo::Kind::text; break;
-    default: break;
+    case H5T_FLOAT:
+      info.kind = DatasetInfo::Kind::floating;
+      break;
+    case H5T_STRING:
+      info.kind = DatasetInfo::Kind::text;
+      break;
+    default:
+      break;
   }
   return info;
 }
@@ -226,9 +232,12 @@ DType Hdf5File::stored_dtype(const std::string& dataset) const {
   throw FileError(impl_->path + ": " + dataset + " has an element type that dumps do not use");
 }
 
-Tensor Hdf5File::read(const std::string& dataset, DType dtype) const { return read_block(dataset, dtype, {}, {}); }
+Tensor Hdf5File::read(const std::string& dataset, DType dtype) const {
+  return read_block(dataset, dtype, {}, {});
+}
 
-Tensor Hdf5File::read_rows(const std::string& dataset, DType dtype, std::int64_t first, std::int64_t count) const {
+Tensor Hdf5File::read_rows(const std::string& dataset, DType dtype, std::int64_t first,
+                           std::int64_t count) const {
   return read_block(dataset, dtype, {first}, {count});
 }
 
@@ -255,7 +264,8 @@ Tensor Hdf5File::read_block(const std::string& dataset, DType dtype, const std::
   Extent first(shape.size(), 0);
   Extent size = shape;
   for (std::size_t axis = 0; axis < start.size(); ++axis) {
-    if (axis >= wanted.size() || start[axis] < 0 || count[axis] < 0 || count[axis] > wanted[axis] - start[axis]) {
+    if (axis >= wanted.size() || start[axis] < 0 || count[axis] < 0 ||
+        count[axis] > wanted[axis] - start[axis]) {
       throw FileError(impl_->path + ": " + dataset + " has no rows " + std::to_string(start[axis]) + " to " +
                       std::to_string(start[axis] + count[axis] - 1) + " along axis " + std::to_string(axis));
     }
@@ -293,88 +303,22 @@ std::vector<std::string> Hdf5File::read_strings(const std::string& dataset) cons
   return result;
 }
 
-// -------------------------------------------------------------------------------------------- writing
-
-Hdf5Group::Hdf5Group(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Hdf5Group::~Hdf5Group() = default;
-Hdf5Group::Hdf5Group(Hdf5Group&&) noexcept = default;
-Hdf5Group& Hdf5Group::operator=(Hdf5Group&&) noexcept = default;
-
-Hdf5Group Hdf5Group::create_group(const std::string& name) {
-  Handle handle = h5::create_group(impl_->group.get(), {*impl_->file, name});
-  return Hdf5Group(std::make_unique<Impl>(Impl{impl_->file, name, std::move(handle)}));
-}
-
-Hdf5Group Hdf5Group::create_unlinked_group(const std::string& name) {
-  Handle handle = h5::create_unlinked_group(impl_->group.get(), {*impl_->file, name});
-  return Hdf5Group(std::make_unique<Impl>(Impl{impl_->file, name, std::move(handle)}));
-}
-
-void Hdf5Group::link(const Hdf5Group& unlinked, const std::string& name) {
-  h5::link(impl_->group.get(), unlinked.impl_->group.get(), name, {*impl_->file, name});
-}
-
-namespace {
-
-void set_on(hid_t object, const std::string& name, const AttributeValue& value, const Place& place) {
-  const Handle space = h5::scalar_space(place);
-  const auto write = [&](hid_t type, const void* data) {
-    h5::write_attribute(h5::create_attribute(object, name, type, space.get(), place).get(), type, data, place);
-  };
-  if (const auto* text = std::get_if<std::string>(&value)) {
-    const Handle type = h5::text_type(text->size(), place);
-    write(type.get(), text->c_str());
-  } else if (const auto* integer = std::get_if<std::int64_t>(&value)) {
-    write(H5T_STD_I64LE, integer);
-  } else if (const auto* natural = std::get_if<std::uint64_t>(&value)) {
-    write(H5T_STD_U64LE, natural);
-  } else if (const auto* single = std::get_if<float>(&value)) {
-    write(H5T_IEEE_F32LE, single);
-  } else {
-    write(H5T_IEEE_F64LE, &std::get<double>(value));
+RawDataset Hdf5File::read_raw(const std::string& dataset) const {
+  const Place place{impl_->path, dataset};
+  const Handle handle = h5::open_dataset(impl_->file.get(), place);
+  const Handle type = h5::dataset_type(handle.get(), place);
+  if (const auto kind = H5Tget_class(type.get());
+      kind != H5T_INTEGER && kind != H5T_FLOAT && kind != H5T_ENUM) {
+    throw FileError(impl_->path + ": " + dataset + " does not hold numbers");
   }
-}
-
-}  // namespace
-
-void Hdf5Group::set(const std::string& attribute, const AttributeValue& value) {
-  set_on(impl_->group.get(), attribute, value, {*impl_->file, impl_->name});
-}
-
-void Hdf5Group::overwrite(const std::string& attribute, std::int64_t value) {
-  const Place place{*impl_->file, impl_->name};
-  h5::write_attribute(h5::open_attribute(impl_->group.get(), attribute, place).get(), H5T_STD_I64LE, &value, place);
-}
-
-void Hdf5Group::write(const std::string& name, const Tensor& tensor, const Attributes& attributes,
-                      const StorageOptions& options) {
-  const Place place{*impl_->file, name};
-  const Extent shape(tensor.shape().begin(), tensor.shape().end());
-  const hid_t type = memory_type(tensor.dtype());
-  const h5::Layout layout =
-      storage(shape, tensor.bytes().size(), size_bytes(tensor.dtype()), options.compress);
-  const Handle space = h5::simple_space(shape, place);
-  const Handle dataset = h5::create_dataset(impl_->group.get(), type, space.get(), layout, place);
-  for (const auto& [key, value] : attributes) set_on(dataset.get(), key, value, place);
-  if (tensor.elements() > 0) h5::write_dataset(dataset.get(), type, tensor.bytes().data(), place);
-}
-
-void Hdf5Group::write_strings(const std::string& name, const std::vector<std::string>& values,
-                              const StorageOptions& options) {
-  const Place place{*impl_->file, name};
-  std::size_t width = 1;
-  for (const std::string& value : values) width = std::max(width, value.size());
-  std::string bytes;
-  for (std::string value : values) {
-    value.resize(width, '\0');
-    bytes += value;
-  }
-  const Extent shape{values.size()};
-  const Handle type = h5::text_type(width, place);
-  const Handle space = h5::simple_space(shape, place);
-  const Handle dataset = h5::create_dataset(impl_->group.get(), type.get(), space.get(),
-                                            storage(shape, bytes.size(), width, options.compress), place);
-  if (!values.empty()) h5::write_dataset(dataset.get(), type.get(), bytes.data(), place);
+  RawDataset raw;
+  raw.element_bytes = H5Tget_size(type.get());
+  const Handle space = h5::dataset_space(handle.get(), place);
+  raw.shape = checked_shape(handle.get(), h5::extent(space.get(), place), raw.element_bytes, place);
+  raw.bytes.resize(static_cast<std::size_t>(Tensor::count(raw.shape)) * raw.element_bytes);
+  if (!raw.bytes.empty())
+    h5::read_dataset(handle.get(), type.get(), H5S_ALL, H5S_ALL, raw.bytes.data(), place);
+  return raw;
 }
 
 }  // namespace dsv4::io

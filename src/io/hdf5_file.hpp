@@ -1,8 +1,8 @@
-/// HDF5 behind one door: each C call wrapped once, every failure a FileError that names file, object and HDF5's
-/// own reason, the library's own printing off, handles closed by scope. No HDF5 type appears here.
+/// HDF5 behind one door: each C call wrapped once, every failure a FileError that names file, object and
+/// HDF5's own reason, the library's own printing off, handles closed by scope. No HDF5 type appears here.
 ///
-/// Objects are created without times, strings have fixed length, files use the earliest format, so equal calls
-/// give equal bytes. Numbers are stored and read through identical memory types: nothing is converted.
+/// Objects are created without times, strings have fixed length, files use the earliest format, so equal
+/// calls give equal bytes. Numbers are stored and read through identical memory types: nothing is converted.
 /// Not thread safe (the library is not); callers serialise.
 #pragma once
 
@@ -38,6 +38,13 @@ struct DatasetInfo {
   std::int64_t stored_bytes = 0;
 };
 
+/// Content of a dataset of any fixed-size type, as it lies in the file.
+struct RawDataset {
+  std::vector<std::int64_t> shape;
+  std::size_t element_bytes = 0;
+  std::vector<std::byte> bytes;
+};
+
 struct Child {
   std::string name;
   bool is_group = false;
@@ -47,8 +54,8 @@ class Hdf5Group;
 
 class Hdf5File {
  public:
-  static Hdf5File create(const std::string& path);        ///< truncates
-  static Hdf5File open(const std::string& path);          ///< read only
+  static Hdf5File create(const std::string& path);  ///< truncates
+  static Hdf5File open(const std::string& path);    ///< read only
   ~Hdf5File();
   Hdf5File(Hdf5File&&) noexcept;
   Hdf5File& operator=(Hdf5File&&) noexcept;
@@ -67,7 +74,7 @@ class Hdf5File {
 
   // Reading, by absolute path.
   bool exists(const std::string& object) const;
-  std::vector<Child> children(const std::string& group) const;   ///< sorted by name
+  std::vector<Child> children(const std::string& group) const;  ///< sorted by name
   std::vector<std::string> attribute_names(const std::string& object) const;
   std::optional<AttributeValue> attribute(const std::string& object, const std::string& name) const;
   /// Throws FileError when absent or of another kind.
@@ -84,6 +91,8 @@ class Hdf5File {
   /// The dtype that the stored type itself suggests: uint8, int32, bfloat16 for uint16, float32, float64.
   DType stored_dtype(const std::string& dataset) const;
   std::vector<std::string> read_strings(const std::string& dataset) const;
+  /// Bits of any numeric dataset, also of types that dumps do not use (recorded kernels: uint32, uint64).
+  RawDataset read_raw(const std::string& dataset) const;
 
  private:
   friend class Hdf5Group;

@@ -11,6 +11,9 @@ namespace dsv4::io {
 inline constexpr std::size_t kContiguousBelow = 64 * 1024;  ///< smaller datasets have no chunks and no filter
 inline constexpr hsize_t kMaxChunkBytes = 256 * 1024;
 
+/// The little-endian type of a dtype, in the file and in memory alike.
+hid_t memory_type(DType dtype);
+
 struct Hdf5File::Impl {
   std::string path;
   h5::Handle file;

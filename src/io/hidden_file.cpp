@@ -18,8 +18,8 @@ constexpr std::int64_t kBlockRows = 64;
 
 /// The rows of one request, a block of them in memory.
 struct RequestRows {
-  std::string path;                 ///< in the file
-  std::vector<std::int64_t> shape;  ///< [tokens, dim] or [layers, tokens, dim]
+  std::string path;                                      ///< in the file
+  std::vector<std::int64_t> shape;                       ///< [tokens, dim] or [layers, tokens, dim]
   std::map<int, std::pair<std::int64_t, Tensor>> block;  ///< by layer of the dataset: first row and rows
 };
 
@@ -31,7 +31,8 @@ class FileHidden : public HiddenSource {
       RequestRows& rows = rows_[index];
       rows.path = "/hidden/" + config.requests[index];
       if (!file_.exists(rows.path)) {
-        throw FileError(fmt::format("{}: there is no {} for request '{}'", path, rows.path, config.requests[index]));
+        throw FileError(
+            fmt::format("{}: there is no {} for request '{}'", path, rows.path, config.requests[index]));
       }
       if (file_.text(rows.path, "dtype") != name(DType::bfloat16)) {
         throw FileError(fmt::format("{}: {} has dtype '{}', expected 'bfloat16'", path, rows.path,
@@ -41,22 +42,23 @@ class FileHidden : public HiddenSource {
       const bool layered = rows.shape.size() == 3;
       if ((!layered && rows.shape.size() != 2) || rows.shape.back() != config.geometry.dim ||
           (layered && rows.shape[0] != static_cast<std::int64_t>(config.layers.size()))) {
-        throw FileError(fmt::format("{}: {} has shape [{}], expected [tokens, {}] or [{}, tokens, {}]", path, rows.path,
-                                    fmt::join(rows.shape, ", "), config.geometry.dim, config.layers.size(),
-                                    config.geometry.dim));
+        throw FileError(fmt::format("{}: {} has shape [{}], expected [tokens, {}] or [{}, tokens, {}]", path,
+                                    rows.path, fmt::join(rows.shape, ", "), config.geometry.dim,
+                                    config.layers.size(), config.geometry.dim));
       }
     }
   }
 
   void hidden(int layer, const Row& row, std::span<std::uint16_t> out) const override {
-    require(row.request >= 0 && static_cast<std::size_t>(row.request) < rows_.size(), "hidden states of no request");
+    require(row.request >= 0 && static_cast<std::size_t>(row.request) < rows_.size(),
+            "hidden states of no request");
     const std::lock_guard lock(mutex_);
     RequestRows& rows = rows_[static_cast<std::size_t>(row.request)];
     const std::int64_t tokens = rows.shape[rows.shape.size() - 2];
     if (row.position < 0 || row.position >= tokens) {
       throw FileError(fmt::format("{}: request '{}' needs the hidden state of position {}; {} has {} rows",
-                                  file_.path(), config_.requests[static_cast<std::size_t>(row.request)], row.position,
-                                  rows.path, tokens));
+                                  file_.path(), config_.requests[static_cast<std::size_t>(row.request)],
+                                  row.position, rows.path, tokens));
     }
     const int source = rows.shape.size() == 3 ? layer : 0;
     auto& [first, block] = rows.block[source];

@@ -105,7 +105,8 @@ Json parse_header(const std::string& path, std::string_view text) {
 }
 
 /// A non-negative integer of the header.
-std::uint64_t natural(const std::string& path, const std::string& tensor, const Json& value, const char* what) {
+std::uint64_t natural(const std::string& path, const std::string& tensor, const Json& value,
+                      const char* what) {
   if (!value.is_number_unsigned()) {
     throw FileError(fmt::format("{}: tensor '{}' has a {} that is no natural number: {}", path, tensor, what,
                                 value.dump()));
@@ -115,7 +116,9 @@ std::uint64_t natural(const std::string& path, const std::string& tensor, const 
 
 StTensor parse_tensor(const std::string& path, const std::string& name, const Json& entry,
                       std::span<const std::byte> data, std::uint64_t& begin, std::uint64_t& end) {
-  const auto refuse = [&](const std::string& why) { throw FileError(path + ": tensor '" + name + "' " + why); };
+  const auto refuse = [&](const std::string& why) {
+    throw FileError(path + ": tensor '" + name + "' " + why);
+  };
   if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") || !entry["dtype"].is_string() ||
       !entry.contains("shape") || !entry["shape"].is_array() || !entry.contains("data_offsets") ||
       !entry["data_offsets"].is_array() || entry["data_offsets"].size() != 2) {
@@ -130,7 +133,8 @@ StTensor parse_tensor(const std::string& path, const std::string& name, const Js
   std::uint64_t needed = type->bytes;
   for (const Json& dim : entry["shape"]) {
     const std::uint64_t length = natural(path, name, dim, "dimension");
-    if (length > INT64_MAX || __builtin_mul_overflow(needed, length, &needed)) refuse("has a shape that overflows");
+    if (length > INT64_MAX || __builtin_mul_overflow(needed, length, &needed))
+      refuse("has a shape that overflows");
     tensor.shape.push_back(static_cast<std::int64_t>(length));
   }
   begin = natural(path, name, entry["data_offsets"][0], "data offset");
@@ -195,8 +199,9 @@ void SafetensorsFile::Impl::parse() {
   std::uint64_t covered = 0;
   for (const auto& [range, name] : ranges) {
     if (range.first != covered) {
-      throw FileError(fmt::format("{}: tensor '{}' begins at byte {}, {} another one that ends at {}", path, name,
-                                  range.first, range.first < covered ? "inside" : "behind a hole after", covered));
+      throw FileError(fmt::format("{}: tensor '{}' begins at byte {}, {} another one that ends at {}", path,
+                                  name, range.first, range.first < covered ? "inside" : "behind a hole after",
+                                  covered));
     }
     covered = range.second;
   }
@@ -205,14 +210,22 @@ void SafetensorsFile::Impl::parse() {
   }
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : impl_(std::make_unique<Impl>(path)) { impl_->parse(); }
+SafetensorsFile::SafetensorsFile(const std::string& path) : impl_(std::make_unique<Impl>(path)) {
+  impl_->parse();
+}
 SafetensorsFile::~SafetensorsFile() = default;
 SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
 
-const std::string& SafetensorsFile::path() const { return impl_->path; }
-const std::map<std::string, StTensor, std::less<>>& SafetensorsFile::tensors() const { return impl_->tensors; }
-const std::map<std::string, std::string>& SafetensorsFile::metadata() const { return impl_->metadata; }
+const std::string& SafetensorsFile::path() const {
+  return impl_->path;
+}
+const std::map<std::string, StTensor, std::less<>>& SafetensorsFile::tensors() const {
+  return impl_->tensors;
+}
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
+  return impl_->metadata;
+}
 
 const StTensor* SafetensorsFile::find(std::string_view tensor_name) const {
   const auto found = impl_->tensors.find(tensor_name);
@@ -222,27 +235,42 @@ const StTensor* SafetensorsFile::find(std::string_view tensor_name) const {
 StDType safetensors_dtype(DType dtype) {
   switch (dtype) {
     case DType::float4_e2m1fn:
-    case DType::uint8: return StDType::u8;
-    case DType::float8_e4m3fn: return StDType::f8_e4m3;
-    case DType::float8_e8m0fnu: return StDType::f8_e8m0;
-    case DType::bfloat16: return StDType::bf16;
-    case DType::float32: return StDType::f32;
-    case DType::float64: return StDType::f64;
-    case DType::int32: return StDType::i32;
+    case DType::uint8:
+      return StDType::u8;
+    case DType::float8_e4m3fn:
+      return StDType::f8_e4m3;
+    case DType::float8_e8m0fnu:
+      return StDType::f8_e8m0;
+    case DType::bfloat16:
+      return StDType::bf16;
+    case DType::float32:
+      return StDType::f32;
+    case DType::float64:
+      return StDType::f64;
+    case DType::int32:
+      return StDType::i32;
   }
   throw InternalError("a dtype that safetensors cannot name");
 }
 
 DType tensor_dtype(StDType dtype) {
   switch (dtype) {
-    case StDType::f8_e4m3: return DType::float8_e4m3fn;
-    case StDType::f8_e8m0: return DType::float8_e8m0fnu;
-    case StDType::bf16: return DType::bfloat16;
-    case StDType::f32: return DType::float32;
-    case StDType::f64: return DType::float64;
-    case StDType::i32: return DType::int32;
-    case StDType::u8: return DType::uint8;
-    default: throw FileError("safetensors dtype " + std::string(name(dtype)) + " has no counterpart here");
+    case StDType::f8_e4m3:
+      return DType::float8_e4m3fn;
+    case StDType::f8_e8m0:
+      return DType::float8_e8m0fnu;
+    case StDType::bf16:
+      return DType::bfloat16;
+    case StDType::f32:
+      return DType::float32;
+    case StDType::f64:
+      return DType::float64;
+    case StDType::i32:
+      return DType::int32;
+    case StDType::u8:
+      return DType::uint8;
+    default:
+      throw FileError("safetensors dtype " + std::string(name(dtype)) + " has no counterpart here");
   }
 }
 

@@ -1,9 +1,9 @@
 /// safetensors files: 8-byte little-endian header length, JSON header, raw little-endian data.
 ///
 /// Reader: memory-mapped; refuses (FileError naming file, tensor and both numbers) a truncated file, a header
-/// that is too long, not JSON or has duplicate names, unknown dtypes, shapes that overflow, sizes that disagree
-/// with shape and dtype, ranges that overlap, leave holes or leave the file. Writer: names sorted, header padded
-/// with spaces to a multiple of 8, written to PATH.partial and renamed.
+/// that is too long, not JSON or has duplicate names, unknown dtypes, shapes that overflow, sizes that
+/// disagree with shape and dtype, ranges that overlap, leave holes or leave the file. Writer: names sorted,
+/// header padded with spaces to a multiple of 8, written to PATH.partial and renamed.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +26,9 @@ std::string_view name(StDType dtype);
 struct StTensor {
   std::string name;
   StDType dtype = StDType::other;
-  std::string dtype_text;               ///< as in the file
+  std::string dtype_text;  ///< as in the file
   std::vector<std::int64_t> shape;
-  std::span<const std::byte> bytes;     ///< valid while the file object lives
+  std::span<const std::byte> bytes;  ///< valid while the file object lives
 };
 
 class SafetensorsFile {

@@ -15,12 +15,17 @@ std::uint64_t element_bytes(StDType dtype) {
   switch (dtype) {
     case StDType::f8_e4m3:
     case StDType::f8_e8m0:
-    case StDType::u8: return 1;
-    case StDType::bf16: return 2;
+    case StDType::u8:
+      return 1;
+    case StDType::bf16:
+      return 2;
     case StDType::f32:
-    case StDType::i32: return 4;
-    case StDType::f64: return 8;
-    default: throw InternalError("a safetensors dtype that is never written");
+    case StDType::i32:
+      return 4;
+    case StDType::f64:
+      return 8;
+    default:
+      throw InternalError("a safetensors dtype that is never written");
   }
 }
 
@@ -37,9 +42,8 @@ void write_safetensors(const std::string& path, std::vector<StOutput> tensors,
     require(static_cast<std::uint64_t>(Tensor::count(tensor.shape)) * element_bytes(tensor.dtype) == bytes,
             "a tensor's bytes disagree with its shape");
     require(!header.contains(tensor.name), "a safetensors file would hold one name twice");
-    header[tensor.name] = {{"dtype", name(tensor.dtype)},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {offset, offset + bytes}}};
+    header[tensor.name] = {
+        {"dtype", name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string text = header.dump();

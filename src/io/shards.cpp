@@ -79,7 +79,8 @@ Shards::Found Shards::find(const std::string& name) const {
     const auto shard = shard_of_.find(full);
     if (shard == shard_of_.end()) continue;
     const StTensor* tensor = open(shard->second).find(full);
-    if (tensor == nullptr) throw FileError(shard->second + ": the index puts tensor '" + full + "' here; it is not");
+    if (tensor == nullptr)
+      throw FileError(shard->second + ": the index puts tensor '" + full + "' here; it is not");
     return {tensor, shard->second};
   }
   return {nullptr, searched_};

@@ -22,7 +22,8 @@ class Shards {
     const StTensor* tensor = nullptr;  ///< null: no file has it
     std::string file;                  ///< where it is, or what was searched
   };
-  /// `name` as it is, or behind "model.". Throws FileError when the index names a shard that lacks the tensor.
+  /// `name` as it is, or behind "model.". Throws FileError when the index names a shard that lacks the
+  /// tensor.
   Found find(const std::string& name) const;
 
  private:

@@ -32,7 +32,8 @@ std::string fault(const VectorFile& file) {
       if (test.tc_id != last + 1) return fmt::format("tcId {} follows {}", test.tc_id, last);
       last = test.tc_id;
       for (const std::string& flag : test.flags) {
-        if (!file.notes.contains(flag)) return fmt::format("tcId {} has the flag '{}', which has no note", last, flag);
+        if (!file.notes.contains(flag))
+          return fmt::format("tcId {} has the flag '{}', which has no note", last, flag);
       }
       std::set<std::string> names;
       for (const auto& [name, value] : test.fields) {
@@ -220,7 +221,8 @@ template <class T>
 std::vector<T> from_hex(std::string_view text) {
   constexpr std::size_t kDigits = 2 * sizeof(T);
   if (text.size() % kDigits != 0) {
-    throw FileError(fmt::format("{} hex digits are no whole number of {}-byte elements", text.size(), sizeof(T)));
+    throw FileError(
+        fmt::format("{} hex digits are no whole number of {}-byte elements", text.size(), sizeof(T)));
   }
   std::vector<T> elements(text.size() / kDigits);
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -14,15 +14,15 @@
 namespace dsv4::io {
 
 struct VectorNote {
-  std::string bug_type;     ///< "EDGE_CASE", "MISSING_STEP", "WRONG_ORDER", ...
+  std::string bug_type;  ///< "EDGE_CASE", "MISSING_STEP", "WRONG_ORDER", ...
   std::string description;
 };
 
 struct VectorCase {
-  int tc_id = 0;                                               ///< unique in the file, ascending from 1
+  int tc_id = 0;  ///< unique in the file, ascending from 1
   std::string comment;
-  std::vector<std::string> flags;                              ///< keys of VectorFile::notes
-  std::vector<std::pair<std::string, std::string>> fields;     ///< inputs and outputs, hex or decimal text
+  std::vector<std::string> flags;                           ///< keys of VectorFile::notes
+  std::vector<std::pair<std::string, std::string>> fields;  ///< inputs and outputs, hex or decimal text
   std::string result = "valid";
 
   /// Throws FileError naming test and field when absent.
@@ -30,14 +30,14 @@ struct VectorCase {
 };
 
 struct VectorGroup {
-  std::string type;                                            ///< "QuantBlock", "Convert", "TopK", "RingIndex"
+  std::string type;  ///< "QuantBlock", "Convert", "TopK", "RingIndex"
   std::vector<std::pair<std::string, std::int64_t>> parameters;  ///< "block": 64
   std::vector<std::pair<std::string, std::string>> labels;       ///< "to": "float8_e4m3fn"
   std::vector<VectorCase> tests;
 };
 
 struct VectorFile {
-  std::string schema;         ///< "quant_block_v1.json"
+  std::string schema;  ///< "quant_block_v1.json"
   std::string algorithm;
   std::string spec_revision;  ///< revision of docs/numerics.md
   std::map<std::string, VectorNote> notes;
@@ -48,7 +48,8 @@ struct VectorFile {
 
 /// Checks (ids ascending, flags noted, counts) and writes, atomically; throws InternalError for bad content.
 void write_vectors(const std::string& path, const VectorFile& file);
-/// Throws FileError naming file and place for bad JSON, unknown keys, wrong counts, unknown flags, repeated ids.
+/// Throws FileError naming file and place for bad JSON, unknown keys, wrong counts, unknown flags, repeated
+/// ids.
 VectorFile read_vectors(const std::string& path);
 
 /// Hex of elements, each as wide as its type: {0x3f80, 1} -> "3f800001".

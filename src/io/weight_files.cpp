@@ -21,7 +21,9 @@ using Shape = std::vector<std::int64_t>;
 
 constexpr std::size_t kKeptLayers = 4;
 
-std::string shown(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shown(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 std::uint32_t word_at(std::span<const std::byte> bytes, std::size_t element) {
   std::uint32_t word = 0;
@@ -56,12 +58,13 @@ class LayerReader {
     const auto weight = require_tensor(name, {rows, columns});
     if (fp8 && weight.tensor->dtype == StDType::f8_e4m3) {
       out.format = Matrix::Format::fp8_block128;
-      read_scales(checkpoint_name(layer_, short_name, ".scale"), {blocks_of_128(rows), blocks_of_128(columns)},
-                  out.scales);
+      read_scales(checkpoint_name(layer_, short_name, ".scale"),
+                  {blocks_of_128(rows), blocks_of_128(columns)}, out.scales);
       if (!check_only_) out.codes = codes(weight, name);
       return;
     }
-    // wo_a enters a bf16 product in any case; the other FP8 linears only where the profile multiplies in bf16.
+    // wo_a enters a bf16 product in any case; the other FP8 linears only where the profile multiplies in
+    // bf16.
     if (fp8 && fp8_required_ && short_name != "wo_a") wrong_dtype(weight, name, "F8_E4M3");
     out.format = Matrix::Format::bf16;
     out.bf16 = bf16_values(weight, name);
@@ -90,7 +93,8 @@ class LayerReader {
   Shards::Found require_tensor(const std::string& name, const Shape& shape) const {
     const auto found = shards_.find(name);
     if (found.tensor == nullptr) {
-      throw FileError(fmt::format("{}: there is no tensor '{}' (expected shape {})", found.file, name, shown(shape)));
+      throw FileError(
+          fmt::format("{}: there is no tensor '{}' (expected shape {})", found.file, name, shown(shape)));
     }
     if (found.tensor->shape != shape) {
       throw FileError(fmt::format("{}: tensor '{}' has shape {}, expected {}", found.file, found.tensor->name,
@@ -99,12 +103,14 @@ class LayerReader {
     return found;
   }
 
-  [[noreturn]] static void wrong_dtype(const Shards::Found& found, const std::string& name, const char* expected) {
-    throw FileError(fmt::format("{}: tensor '{}' is {} {}, expected {}", found.file, name, found.tensor->dtype_text,
-                                shown(found.tensor->shape), expected));
+  [[noreturn]] static void wrong_dtype(const Shards::Found& found, const std::string& name,
+                                       const char* expected) {
+    throw FileError(fmt::format("{}: tensor '{}' is {} {}, expected {}", found.file, name,
+                                found.tensor->dtype_text, shown(found.tensor->shape), expected));
   }
 
-  [[noreturn]] static void not_a_number(const Shards::Found& found, const std::string& name, std::size_t element) {
+  [[noreturn]] static void not_a_number(const Shards::Found& found, const std::string& name,
+                                        std::size_t element) {
     throw FileError(fmt::format("{}: tensor '{}' {} holds NaN or infinity at element {}", found.file, name,
                                 shown(found.tensor->shape), element));
   }
@@ -120,15 +126,17 @@ class LayerReader {
   void read_scales(const std::string& name, const Shape& shape, std::vector<std::uint8_t>& out) const {
     const auto found = require_tensor(name, shape);
     const bool wide = found.tensor->dtype == StDType::f32;
-    if (!wide && found.tensor->dtype != StDType::f8_e8m0) wrong_dtype(found, name, "F8_E8M0 or F32 powers of two");
+    if (!wide && found.tensor->dtype != StDType::f8_e8m0)
+      wrong_dtype(found, name, "F8_E8M0 or F32 powers of two");
     if (check_only_) return;
     out.resize(static_cast<std::size_t>(Tensor::count(shape)));
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (wide) {
         const auto byte = power_of_two_byte(word_at(found.tensor->bytes, i));
         if (!byte) {
-          throw FileError(fmt::format("{}: tensor '{}' {} holds {} at element {}, which is no power of two", found.file,
-                                      name, shown(shape), arith::from_bits(word_at(found.tensor->bytes, i)), i));
+          throw FileError(fmt::format("{}: tensor '{}' {} holds {} at element {}, which is no power of two",
+                                      found.file, name, shown(shape),
+                                      arith::from_bits(word_at(found.tensor->bytes, i)), i));
         }
         out[i] = *byte;
       } else {
@@ -150,8 +158,9 @@ class LayerReader {
         const std::uint32_t bits = word_at(found.tensor->bytes, i);
         result[i] = static_cast<std::uint16_t>(bits >> 16);
         if ((bits & 0xFFFFU) != 0) {
-          throw FileError(fmt::format("{}: tensor '{}' {} holds {} at element {}, which bf16 cannot hold", found.file,
-                                      name, shown(found.tensor->shape), arith::from_bits(bits), i));
+          throw FileError(fmt::format("{}: tensor '{}' {} holds {} at element {}, which bf16 cannot hold",
+                                      found.file, name, shown(found.tensor->shape), arith::from_bits(bits),
+                                      i));
         }
       } else {
         result[i] = half_at(found.tensor->bytes, i);
@@ -206,10 +215,12 @@ class FileWeights : public WeightSource {
   void refuse_other_kind(std::size_t index) const {
     const LayerKind kind = config_.layers[index];
     const auto refuse = [&](const char* part) {
-      const auto found = shards_.find(checkpoint_name(numbers_[index], part, part[0] == 'c' ? "" : ".weight"));
+      const auto found =
+          shards_.find(checkpoint_name(numbers_[index], part, part[0] == 'c' ? "" : ".weight"));
       if (found.tensor == nullptr) return;
-      throw FileError(fmt::format("{}: tensor '{}' shows that layer {} is not {}, the kind of the run's layer {}",
-                                  found.file, found.tensor->name, numbers_[index], name(kind), index));
+      throw FileError(
+          fmt::format("{}: tensor '{}' shows that layer {} is not {}, the kind of the run's layer {}",
+                      found.file, found.tensor->name, numbers_[index], name(kind), index));
     };
     if (!has_compressor(kind)) refuse("compressor.ape");
     if (!has_indexer(kind)) refuse("indexer.weights_proj");
@@ -228,7 +239,8 @@ class LayerCollector {
  public:
   LayerCollector(int layer, std::vector<StOutput>& out) : layer_(layer), out_(out) {}
 
-  void matrix(const std::string& short_name, const Matrix& matrix, std::int64_t rows, std::int64_t columns, bool) {
+  void matrix(const std::string& short_name, const Matrix& matrix, std::int64_t rows, std::int64_t columns,
+              bool) {
     const std::string name = checkpoint_name(layer_, short_name, ".weight");
     if (matrix.format == Matrix::Format::bf16) {
       return add(name, StDType::bf16, {rows, columns}, std::as_bytes(std::span(matrix.bf16)));
@@ -265,7 +277,8 @@ std::vector<int> layer_numbers(const RunConfig& config, const std::vector<int>& 
 
 }  // namespace
 
-std::shared_ptr<const WeightSource> file_weights(const RunConfig& config, const std::vector<std::string>& where,
+std::shared_ptr<const WeightSource> file_weights(const RunConfig& config,
+                                                 const std::vector<std::string>& where,
                                                  const std::vector<int>& checkpoint_layers) {
   return std::make_shared<FileWeights>(config, where, layer_numbers(config, checkpoint_layers));
 }
@@ -277,7 +290,8 @@ void export_weights(const WeightSource& weights, const RunConfig& config, const 
   std::vector<StOutput> tensors;
   for (std::size_t index = 0; index < numbers.size(); ++index) {
     layers.push_back(weights.layer(static_cast<int>(index)));
-    visit_weights(*layers.back(), config.geometry, config.layers[index], LayerCollector(numbers[index], tensors));
+    visit_weights(*layers.back(), config.geometry, config.layers[index],
+                  LayerCollector(numbers[index], tensors));
   }
   write_safetensors(path, std::move(tensors), {{"format", "pt"}});
 }

@@ -20,7 +20,9 @@ namespace fs = std::filesystem;
 namespace {
 
 /// Small and large steps take turns, so that chunked and contiguous data are cut alike.
-StepObservation step_of_run(std::int64_t number) { return sample::step(number, number % 3 == 2 ? 300 : 5); }
+StepObservation step_of_run(std::int64_t number) {
+  return sample::step(number, number % 3 == 2 ? 300 : 5);
+}
 
 /// The partial file holds steps 0 .. n-1 of the run above, all intact; returns n.
 std::int64_t intact_steps(const std::string& partial) {
@@ -155,7 +157,8 @@ TEST_CASE("a disk that refuses a write is a FileError with its reason") {
   int descriptor = -1;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
     std::error_code ignored;
-    if (fs::read_symlink(entry, ignored) == path + ".partial") descriptor = std::stoi(entry.path().filename());
+    if (fs::read_symlink(entry, ignored) == path + ".partial")
+      descriptor = std::stoi(entry.path().filename());
   }
   REQUIRE(descriptor >= 0);
   const int full = ::open("/dev/full", O_RDWR);

@@ -47,7 +47,8 @@ void require_equal(const StepObservation& a, const StepObservation& b) {
   }
 }
 
-void write_sample(const std::string& path, const std::vector<StepObservation>& steps, DumpOptions options = {}) {
+void write_sample(const std::string& path, const std::vector<StepObservation>& steps,
+                  DumpOptions options = {}) {
   DumpWriter writer(path, sample::source(), options);
   for (const StepObservation& step : steps) writer.write(step);
   writer.finish();
@@ -65,7 +66,9 @@ std::string refusal(Action action) {
   return {};
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 std::string hex128(XXH128_hash_t hash) {
   char text[33];
@@ -163,7 +166,8 @@ TEST_CASE("NaN is stored and digested in its canonical form") {
   const DumpReader reader(folder / "a.h5", true);
   const LayerObservation layer = reader.read_step(0).layers[0];
   const auto latent = layer.tensors.at(TensorId::q_latent).as<std::uint16_t>();
-  REQUIRE(std::vector(latent.begin(), latent.end()) == std::vector<std::uint16_t>{0x7FC0, 0x7FC0, 0x7F80, 0x3F80});
+  REQUIRE(std::vector(latent.begin(), latent.end()) ==
+          std::vector<std::uint16_t>{0x7FC0, 0x7FC0, 0x7F80, 0x3F80});
   const auto lse = layer.tensors.at(TensorId::attention_lse).as<std::uint32_t>();
   REQUIRE(std::vector(lse.begin(), lse.end()) ==
           std::vector<std::uint32_t>{0x7FC00000U, 0x7FC00000U, 0xFF800000U, 1U});
@@ -188,10 +192,16 @@ TEST_CASE("datasets follow the storage rules") {
   };
   const std::vector<Expect> expectations{
       // 600 x 4 x 512 bf16: rows of 4 KiB, 64 of them are 256 KiB
-      {"/steps/000000/layer_00/q.up/q", H5T_STD_U16LE, H5D_CHUNKED, {64, 4, 512},
+      {"/steps/000000/layer_00/q.up/q",
+       H5T_STD_U16LE,
+       H5D_CHUNKED,
+       {64, 4, 512},
        {H5Z_FILTER_SHUFFLE, H5Z_FILTER_DEFLATE, H5Z_FILTER_FLETCHER32}},
       // one byte an element: no shuffle; 262144 / 448 = 585 rows
-      {"/steps/000000/layer_00/kv.window/codes", H5T_STD_U8LE, H5D_CHUNKED, {585, 448},
+      {"/steps/000000/layer_00/kv.window/codes",
+       H5T_STD_U8LE,
+       H5D_CHUNKED,
+       {585, 448},
        {H5Z_FILTER_DEFLATE, H5Z_FILTER_FLETCHER32}},
       {"/steps/000000/layer_00/kv.window/scales", H5T_STD_U8LE, H5D_CONTIGUOUS, {}, {}},
       {"/steps/000000/layer_01/indexer.score/scores", H5T_IEEE_F32LE, H5D_CONTIGUOUS, {}, {}},
@@ -224,7 +234,8 @@ TEST_CASE("datasets follow the storage rules") {
     H5Tclose(type);
     H5Dclose(dataset);
   }
-  const hid_t attribute = H5Aopen_by_name(file, "/steps/000000/layer_00/q.up/q", "dims", H5P_DEFAULT, H5P_DEFAULT);
+  const hid_t attribute =
+      H5Aopen_by_name(file, "/steps/000000/layer_00/q.up/q", "dims", H5P_DEFAULT, H5P_DEFAULT);
   const hid_t text = H5Aget_type(attribute);
   REQUIRE(H5Tis_variable_str(text) == 0);
   REQUIRE(H5Tget_size(text) == std::string("token,head,dim").size());
@@ -233,8 +244,8 @@ TEST_CASE("datasets follow the storage rules") {
   H5Fclose(file);
 
   const Hdf5File again = Hdf5File::open(path);
-  REQUIRE(again.attribute_names("/") ==
-          std::vector<std::string>{"complete", "device", "engine", "profile", "schema", "seed", "tool_version"});
+  REQUIRE(again.attribute_names("/") == std::vector<std::string>{"complete", "device", "engine", "profile",
+                                                                 "schema", "seed", "tool_version"});
   REQUIRE(again.attribute_names("/steps/000000/layer_00/q.up/q") ==
           std::vector<std::string>{"digest", "dims", "dtype", "role"});
 }
@@ -277,7 +288,8 @@ TEST_CASE("the cap and missing space are said before anything is written") {
   REQUIRE(partial.steps().size() == 1);
   require_free_space(path, 1);
   REQUIRE(contains(refusal([&] { require_free_space(path, std::int64_t{1} << 60); }), "free"));
-  REQUIRE(contains(refusal([&] { require_free_space("/nonexistent-folder/x", 1); }), "/nonexistent-folder/x"));
+  REQUIRE(
+      contains(refusal([&] { require_free_space("/nonexistent-folder/x", 1); }), "/nonexistent-folder/x"));
 }
 
 TEST_CASE("an unwritable place and an unwanted overwrite are refused") {
@@ -285,7 +297,8 @@ TEST_CASE("an unwritable place and an unwanted overwrite are refused") {
   REQUIRE(contains(refusal([&] { DumpWriter("/nonexistent-folder/a.h5", sample::source()); }),
                    "/nonexistent-folder/a.h5.partial: cannot create: No such file or directory"));
   write_sample(folder / "a.h5", {});
-  REQUIRE(contains(refusal([&] { DumpWriter(folder / "a.h5", sample::source(), {.overwrite = false}); }), "exists"));
+  REQUIRE(contains(refusal([&] { DumpWriter(folder / "a.h5", sample::source(), {.overwrite = false}); }),
+                   "exists"));
 }
 
 TEST_CASE("foreign files are refused with the reason") {

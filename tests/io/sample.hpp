@@ -104,12 +104,15 @@ inline StepObservation step(std::int64_t number, std::int64_t tokens) {
   for (LayerObservation& layer : result.layers) {
     layer.tensors[TensorId::hidden] = noise<std::uint16_t>(DType::bfloat16, {tokens, 256}, seed + 3);
     layer.tensors[TensorId::q] = noise<std::uint16_t>(DType::bfloat16, {tokens, 4, 512}, seed + 4);
-    layer.tensors[TensorId::window_codes] = noise<std::uint8_t>(DType::float8_e4m3fn, {tokens, 448}, seed + 5);
-    layer.tensors[TensorId::window_scales] = noise<std::uint8_t>(DType::float8_e8m0fnu, {tokens, 7}, seed + 6);
+    layer.tensors[TensorId::window_codes] =
+        noise<std::uint8_t>(DType::float8_e4m3fn, {tokens, 448}, seed + 5);
+    layer.tensors[TensorId::window_scales] =
+        noise<std::uint8_t>(DType::float8_e8m0fnu, {tokens, 7}, seed + 6);
     layer.state_digests[Cache::window] = digest(layer.tensors[TensorId::q].bytes());
   }
   LayerObservation& csa = result.layers[1];
-  csa.tensors[TensorId::query_codes] = tensor<std::uint8_t>(DType::float4_e2m1fn, {tokens, 4, 128}, {0, 7, 8, 15});
+  csa.tensors[TensorId::query_codes] =
+      tensor<std::uint8_t>(DType::float4_e2m1fn, {tokens, 4, 128}, {0, 7, 8, 15});
   csa.tensors[TensorId::scores] = tensor<std::uint32_t>(
       DType::float32, {tokens, 5}, {0x7F800000U, 0xFF800000U, 0x80000000U, 0x00000001U, 0x3F800000U});
   csa.tensors[TensorId::compress_pooled] = Tensor(DType::float32, {0, 512});
