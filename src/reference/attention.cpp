@@ -52,6 +52,8 @@ class Workspace {
 
 /// Heads that are worth a task of their own when there are too few tokens for the threads.
 constexpr int kHeadGroup = 32;
+/// Fewer multiply-adds run on the calling thread: waking the others would take longer.
+constexpr std::int64_t kParallelWork = 1 << 20;
 
 }  // namespace
 
@@ -70,11 +72,12 @@ void attention(std::span<const AttentionCall> calls, int heads, const float* sin
   for (const AttentionCall& call : calls) longest = std::max(longest, call.keys.size());
   const auto tokens = static_cast<std::int64_t>(calls.size());
   const int threads = omp_get_max_threads();
-  const int group = tokens < 4 * std::int64_t{threads} ? std::min(heads, kHeadGroup) : heads;
+  const bool parallel = tokens * static_cast<std::int64_t>(longest) * heads * kHeadDim > kParallelWork;
+  const int group = parallel && tokens < 4 * std::int64_t{threads} ? std::min(heads, kHeadGroup) : heads;
   const std::int64_t groups = (heads + group - 1) / group;
   std::vector<Workspace> workspaces(static_cast<std::size_t>(threads), Workspace(group, longest));
   const simd::Kernels& kernels = simd::kernels();
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (parallel)
   for (std::int64_t i = 0; i < tokens * groups; ++i) {
     const int first = static_cast<int>(i % groups) * group;
     workspaces[static_cast<std::size_t>(omp_get_thread_num())].run(

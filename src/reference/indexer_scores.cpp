@@ -55,6 +55,8 @@ void index_scores(const IndexScoreCall& call, int heads, IndexRound round) {
 void index_scores(std::span<const IndexScoreCall> calls, int heads, IndexRound round) {
   // Few tokens with many keys (decode) are cut into runs of keys, so that every thread has work.
   constexpr std::int64_t kRun = 1020;  // a multiple of every tile height
+  // Fewer multiply-adds run on the calling thread: waking the others would take longer.
+  constexpr std::int64_t kParallelWork = 1 << 21;
   std::vector<IndexScoreCall> runs;
   for (const IndexScoreCall& call : calls) {
     for (std::int64_t first = 0; first < call.count; first += kRun) {
@@ -67,10 +69,13 @@ void index_scores(std::span<const IndexScoreCall> calls, int heads, IndexRound r
     }
   }
   const auto count = static_cast<std::int64_t>(runs.size());
+  std::int64_t keys = 0;
+  for (const IndexScoreCall& run : runs) keys += run.count;
+  const bool parallel = keys * heads * kIndexDim > kParallelWork;
   const simd::Kernels& kernels = simd::kernels();
   std::vector<std::vector<float>> scratch(static_cast<std::size_t>(omp_get_max_threads()),
                                           scratch_for(heads));
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (parallel)
   for (std::int64_t i = 0; i < count; ++i) {
     float* const own = scratch[static_cast<std::size_t>(omp_get_thread_num())].data();
     kernels.scores(task_of(runs[static_cast<std::size_t>(i)], heads, round, own));

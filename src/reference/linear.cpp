@@ -26,6 +26,9 @@ void check_call(const Matrix& w, OutputRange range, const Activations& x) {
           "linear: FP8 activations need scales and FP8 weights");
 }
 
+/// Products below this many multiply-adds run on the calling thread: waking the others would take longer.
+constexpr std::int64_t kParallelWork = 1 << 21;
+
 /// Activations of a chunk of tokens in the order in which kernels read them: [block][token][128], and the
 /// scale of each block [block][token].
 class DecodedInput {
@@ -43,7 +46,7 @@ class DecodedInput {
     const std::int64_t stride = x.stride != 0 ? x.stride : columns_;
     const std::int64_t scale_stride = x.scale_stride != 0 ? x.scale_stride : blocks(columns_);
     const simd::Kernels& kernels = simd::kernels();
-#pragma omp parallel for schedule(static) if (count > 16)
+#pragma omp parallel for schedule(static) if (count * columns_ > kParallelWork / 16)
     for (std::int64_t t = 0; t < count; ++t) {
       for (std::int64_t b = 0; b < blocks(columns_); ++b) {
         const std::int64_t from = (first + t) * stride + b * kBlock;
@@ -105,6 +108,8 @@ void product(const Matrix& w, OutputRange range, const Activations& x, std::int6
   const std::int64_t groups = (range.count + group - 1) / group;
   const bool dequantize = w.format == Matrix::Format::fp8_block128 && x.codes == nullptr;
 
+  const bool parallel = tokens * range.count * w.columns > kParallelWork;
+
   DecodedInput input(w.columns, chunk);
   Workspace empty{std::vector<float>(simd::kLinearScratch),
                   std::vector<float>(static_cast<std::size_t>(blocks(w.columns) * group))};
@@ -112,7 +117,7 @@ void product(const Matrix& w, OutputRange range, const Activations& x, std::int6
   for (std::int64_t first_token = 0; first_token < tokens; first_token += chunk) {
     const std::int64_t count = std::min(chunk, tokens - first_token);
     input.decode(x, first_token, count);
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (parallel)
     for (std::int64_t g = 0; g < groups; ++g) {
       Workspace& own = workspaces[static_cast<std::size_t>(omp_get_thread_num())];
       const std::int64_t first = g * group;

@@ -19,6 +19,13 @@ float e4m3(std::uint8_t code) {
                                         : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
   return (code & 0x80) != 0 ? -magnitude : magnitude;
 }
+std::vector<float> e4m3_table() {
+  std::vector<float> table;
+  for (int code = 0; code < 256; ++code) table.push_back(e4m3(static_cast<std::uint8_t>(code)));
+  return table;
+}
+const std::vector<float> kE4m3 = e4m3_table();
+
 float power_of_two(std::uint8_t byte) {
   return std::ldexp(1.0F, byte - 127);
 }
@@ -68,10 +75,11 @@ float literal(const Problem& p, bool fp8_input, std::int64_t t, std::int64_t n) 
       if (p.w.format == Matrix::Format::bf16) {
         w = from_bf16(p.w.bf16[n * p.w.columns + k]);
       } else {
-        w = e4m3(p.w.codes[n * p.w.columns + k]);
+        w = kE4m3[p.w.codes[n * p.w.columns + k]];
         if (!fp8_input) w = via_bf16(w * power_of_two(w_byte));
       }
-      const float x = fp8_input ? e4m3(p.codes[t * p.w.columns + k]) : from_bf16(p.bf16[t * p.w.columns + k]);
+      const float x =
+          fp8_input ? kE4m3[p.codes[t * p.w.columns + k]] : from_bf16(p.bf16[t * p.w.columns + k]);
       b = std::fma(x, w, b);
     }
     const float s = fp8_input ? power_of_two(p.scales[t * p.blocks() + block]) * power_of_two(w_byte) : 1.0F;
@@ -80,41 +88,44 @@ float literal(const Problem& p, bool fp8_input, std::int64_t t, std::int64_t n) 
   return out;
 }
 
+/// Every output on every instruction set, unrounded and rounded.
 void check(const Problem& p, bool fp8_input) {
-  const Activations input = fp8_input ? p.fp8() : p.wide();
-  std::vector<float> out(p.tokens * p.w.rows);
-  std::vector<std::uint16_t> rounded(out.size());
-  linear(p.w, all_outputs(p.w), input, p.tokens, out.data(), p.w.rows);
-  linear(p.w, all_outputs(p.w), input, p.tokens, rounded.data(), p.w.rows);
+  std::vector<float> expected;
+  std::vector<std::uint16_t> expected_bf16;
   for (std::int64_t t = 0; t < p.tokens; ++t) {
     for (std::int64_t n = 0; n < p.w.rows; ++n) {
-      const float expected = literal(p, fp8_input, t, n);
-      const std::size_t at = t * p.w.rows + n;
-      if (bits(out[at]) != bits(expected) || rounded[at] != literal_bf16(expected)) {
-        FAIL("token " << t << " output " << n << " of " << p.tokens << " x " << p.w.rows << " x "
-                      << p.w.columns << ": " << out[at] << " instead of " << expected);
-      }
+      expected.push_back(literal(p, fp8_input, t, n));
+      expected_bf16.push_back(literal_bf16(expected.back()));
     }
   }
+  const Activations input = fp8_input ? p.fp8() : p.wide();
+  on_every_isa([&] {
+    INFO(p.tokens << " x " << p.w.rows << " x " << p.w.columns);
+    std::vector<float> out(expected.size());
+    std::vector<std::uint16_t> rounded(expected.size());
+    linear(p.w, all_outputs(p.w), input, p.tokens, out.data(), p.w.rows);
+    linear(p.w, all_outputs(p.w), input, p.tokens, rounded.data(), p.w.rows);
+    REQUIRE(bits(out) == bits(expected));
+    REQUIRE(rounded == expected_bf16);
+  });
 }
 
 }  // namespace
 
 TEST_CASE("products of many shapes equal the literal rule") {
-  on_every_isa([] {
-    std::uint32_t seed = 1;
-    for (const std::int64_t tokens : {1, 2, 5, 13, 29}) {
-      for (const std::int64_t rows : {1, 7, 16, 33, 130}) {
-        for (const std::int64_t columns : {1, 16, 127, 128, 129, 300}) {
-          ++seed;
-          check(make(Matrix::Format::fp8_block128, rows, columns, tokens, seed), true);
-          check(make(Matrix::Format::fp8_block128, rows, columns, tokens, seed), false);
-          check(make(Matrix::Format::bf16, rows, columns, tokens, seed), false);
-        }
+  std::uint32_t seed = 0;
+  for (const std::int64_t tokens : {1, 2, 5, 13, 29}) {
+    for (const std::int64_t rows : {1, 7, 16, 33, 130}) {
+      for (const std::int64_t columns : {1, 16, 127, 128, 129, 300}) {
+        if (tokens * rows > 2000 && columns != 300) continue;
+        ++seed;
+        check(make(Matrix::Format::fp8_block128, rows, columns, tokens, seed), true);
+        check(make(Matrix::Format::fp8_block128, rows, columns, tokens, seed), false);
+        check(make(Matrix::Format::bf16, rows, columns, tokens, seed), false);
       }
     }
-    REQUIRE(seed == 151);
-  });
+  }
+  REQUIRE(seed == 145);
 }
 
 TEST_CASE("a sum begins anew in each block of 128") {
