@@ -173,7 +173,7 @@ TEST_CASE("the place of a key in the list decides its lane and block") {
       (mode.softmax == Softmax::two_pass ? two_pass_moves : online_moves) += moved ? 1 : 0;
     }
   }
-  REQUIRE(two_pass_moves > 8);
+  REQUIRE(two_pass_moves > 3);
   REQUIRE(online_moves > 8);
 }
 
