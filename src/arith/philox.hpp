@@ -7,15 +7,9 @@
 
 namespace dsv4::arith {
 
-/// Four random words for a counter under a key: ten rounds of two 32 x 32 multiplications.
-DSV4_FN constexpr std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter,
-                                                             std::array<std::uint32_t, 2> key) {
-  std::uint32_t c0 = counter[0];
-  std::uint32_t c1 = counter[1];
-  std::uint32_t c2 = counter[2];
-  std::uint32_t c3 = counter[3];
-  std::uint32_t k0 = key[0];
-  std::uint32_t k1 = key[1];
+/// Ten rounds of two 32 x 32 multiplications on four counter words, in place, under the key (k0, k1).
+DSV4_FN constexpr void philox_rounds(std::uint32_t& c0, std::uint32_t& c1, std::uint32_t& c2,
+                                     std::uint32_t& c3, std::uint32_t k0, std::uint32_t k1) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * c0;
     const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * c2;
@@ -26,7 +20,13 @@ DSV4_FN constexpr std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uin
     k0 += 0x9E3779B9U;
     k1 += 0xBB67AE85U;
   }
-  return {c0, c1, c2, c3};
+}
+
+/// Four random words for a counter under a key. Host only: std::array is no device type.
+[[maybe_unused]] static constexpr std::array<std::uint32_t, 4> philox4x32_10(
+    std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
+  philox_rounds(counter[0], counter[1], counter[2], counter[3], key[0], key[1]);
+  return counter;
 }
 
 }  // namespace dsv4::arith
