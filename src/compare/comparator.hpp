@@ -20,6 +20,8 @@ struct CompareOptions {
   std::string unwanted_reason = "not selected";
   /// Both sides were fed the same stage inputs, so every difference is introduced where it is seen.
   bool fed = false;
+  /// Rows of the first axis for which this says no are don't-care ("no counterpart"); default: all are judged.
+  std::function<bool(int layer, TensorId id, std::int64_t row)> judged_row;
 };
 
 class Comparator {

@@ -141,14 +141,23 @@ void LayerComparer::compare(TensorId id, const Tensor& reference, const Tensor& 
   out.comparisons.push_back(std::move(result));
 }
 
-std::vector<bool> LayerComparer::judged_rows(const Tensor& tensor) const {
-  std::vector<bool> judged(tensor.shape().empty() ? 0 : static_cast<std::size_t>(tensor.dim(0)), true);
+std::vector<bool> LayerComparer::padding_rows(const Tensor& tensor) const {
+  std::vector<bool> padding(tensor.shape().empty() ? 0 : static_cast<std::size_t>(tensor.dim(0)), false);
   const Tensor& request = context_.reference.batch.request;
-  if (request.dtype() != DType::int32 || request.elements() != static_cast<std::int64_t>(judged.size()) ||
-      request.bytes().empty()) {
-    return judged;
+  if (request.dtype() != DType::int32 || request.shape().empty() ||
+      request.elements() != static_cast<std::int64_t>(padding.size())) {
+    return padding;
   }
-  for (std::size_t row = 0; row < judged.size(); ++row) judged[row] = request.as<std::int32_t>()[row] >= 0;
+  for (std::size_t row = 0; row < padding.size(); ++row) padding[row] = request.as<std::int32_t>()[row] < 0;
+  return padding;
+}
+
+std::vector<bool> LayerComparer::judged_rows(TensorId id, const Tensor& tensor) const {
+  std::vector<bool> judged = padding_rows(tensor);
+  judged.flip();
+  for (std::size_t row = 0; context_.options.judged_row && row < judged.size(); ++row) {
+    judged[row] = judged[row] && context_.options.judged_row(layer_, id, static_cast<std::int64_t>(row));
+  }
   return judged;
 }
 
@@ -168,10 +177,13 @@ DontCare LayerComparer::dont_care(TensorId id, const Tensor& tensor) const {
     note(reason);
   };
   if (info(id).dims.starts_with("token")) {
-    const std::vector<bool> judged = judged_rows(tensor);
-    for (std::size_t row = 0; row < judged.size(); ++row) {
-      if (!judged[row]) limit(static_cast<std::int64_t>(row), 0, "padding rows");
+    const std::vector<bool> padding = padding_rows(tensor);
+    for (std::size_t row = 0; row < padding.size(); ++row) {
+      if (padding[row]) limit(static_cast<std::int64_t>(row), 0, "padding rows");
     }
+  }
+  for (std::int64_t row = 0; context_.options.judged_row && row < tensor.dim(0); ++row) {
+    if (!context_.options.judged_row(layer_, id, row)) limit(row, 0, "rows without a counterpart");
   }
   if (id == TensorId::scores) {
     const Tensor* visible = find(true, TensorId::visible);
@@ -257,7 +269,7 @@ void LayerComparer::compare_values(TensorId id, const Tensor& reference, const T
 }
 
 void LayerComparer::compare_set(TensorId id, const Tensor& reference, const Tensor& subject, Comparison& result) {
-  const std::vector<bool> judged = judged_rows(reference);
+  const std::vector<bool> judged = judged_rows(id, reference);
   RowVerdicts verdicts;
   if (id == TensorId::selected) {
     SelectionScores scores;

@@ -51,7 +51,8 @@ class LayerComparer {
   Inputs inputs_of(TensorId id, std::vector<std::string>* named) const;
   bool applies(TensorId id) const;
   DontCare dont_care(TensorId id, const Tensor& tensor) const;
-  std::vector<bool> judged_rows(const Tensor& tensor) const;
+  std::vector<bool> judged_rows(TensorId id, const Tensor& tensor) const;
+  std::vector<bool> padding_rows(const Tensor& tensor) const;
   void compare_values(TensorId id, const Tensor& reference, const Tensor& subject, Comparison& result);
   void compare_set(TensorId id, const Tensor& reference, const Tensor& subject, Comparison& result);
   void count_requests(TensorId id, const std::vector<std::int64_t>& rows, Comparison& result) const;

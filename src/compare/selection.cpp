@@ -144,7 +144,7 @@ RowVerdicts compare_rows(const Tensor& reference, const Tensor& subject, const s
   const std::int64_t width = reference.row_elements();
   const std::int64_t padding = std::ranges::count(judged, false);
   result.dont_care = padding * width;
-  if (padding > 0) result.dont_care_reason = "padding rows";
+  if (padding > 0) result.dont_care_reason = "rows that are not judged (padding, or no counterpart)";
   result.elements = reference.elements() - result.dont_care;
   const auto a = reference.as<std::int32_t>();
   const auto b = subject.as<std::int32_t>();
