@@ -31,7 +31,7 @@ void indexer_query(Layer& layer) {
   weights.round_to_bf16(exact);
   const double root = 1 / std::sqrt(static_cast<double>(kIndexDim * heads));
   const double factor = exact ? root : static_cast<double>(static_cast<float>(root));
-  const bool bf16_weights = layer.axis<IndexRound>() == IndexRound::bf16 && !exact;
+  const bool bf16_weights = layer.axis<IndexRound>() == IndexRound::bf16;
   if (exact) {
     q.reshape(tokens, heads * kIndexDim);
     layer.publish_copy(TensorId::query_codes, {heads, kIndexDim}, q.value);
@@ -49,7 +49,8 @@ void indexer_query(Layer& layer) {
       weights.set(i, head, w);
     }
   }
-  layer.publish_f32(TensorId::query_weights, {heads}, weights, bf16_weights);
+  weights.round_to_bf16(!bf16_weights);
+  layer.publish_f32(TensorId::query_weights, {heads}, weights);
 }
 
 }  // namespace dsv4::wide

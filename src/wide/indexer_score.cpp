@@ -101,7 +101,8 @@ void indexer_score(Layer& layer, const StepPlan& plan) {
       }
     }
   }
-  layer.publish_f32(TensorId::scores, {widest}, scores, bf16_steps);
+  scores.round_to_bf16(!bf16_steps);
+  layer.publish_f32(TensorId::scores, {widest}, scores);
   layer.publish_integers(TensorId::visible, {tokens}, visible);
 }
 

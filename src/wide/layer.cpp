@@ -193,18 +193,11 @@ Balls Layer::publish_bf16(TensorId id, std::vector<std::int64_t> tail, Balls val
   return values;
 }
 
-void Layer::publish_f32(TensorId id, std::vector<std::int64_t> tail, const Balls& values, bool bf16_rounded) {
-  if (bf16_rounded) {
-    Balls rounded = values;
-    rounded.round_to_bf16(exact());
-    publish_copy(id, tail, rounded.value);
-  } else {
-    publish_copy(id, tail, values.value);
-  }
+void Layer::publish_f32(TensorId id, std::vector<std::int64_t> tail, const Balls& values) {
+  publish_copy(id, tail, values.value);
   if (exact()) return;
-  const bool by_token = token_first(id);
-  published(id).unrounded = spread(by_token, tail, values.value);
-  published(id).bound = spread(by_token, tail, values.radius);
+  published(id).unrounded = spread(token_first(id), tail, values.value);
+  published(id).bound = spread(token_first(id), tail, values.radius);
 }
 
 void Layer::publish_copy(TensorId id, std::vector<std::int64_t> tail, const Values& values) {

@@ -5,7 +5,9 @@
 ///
 /// A published float has up to three forms: the tensor, its float64 values before the last rounding, and their bound.
 /// For bf16 tensors and codes the bound is on another engine's float32 value before that rounding; for float32
-/// tensors it is on the published float32 value itself, whose own rounding is part of the bound.
+/// tensors it is on the published float32 value itself, whose own rounding is part of the bound (where the profile
+/// rounds such a tensor to bf16, the values are the rounded ones and the bound is the distance to the farthest bf16 value
+/// in reach).
 #pragma once
 
 #include <cstdint>
@@ -65,8 +67,7 @@ class Layer {
 
   /// Publishes floats at a rounding point and returns what later steps of the stage read. `tail`: shape behind the first axis.
   Balls publish_bf16(TensorId id, std::vector<std::int64_t> tail, Balls values);
-  /// `bf16_rounded`: the profile rounds the values to bf16 although the tensor is float32.
-  void publish_f32(TensorId id, std::vector<std::int64_t> tail, const Balls& values, bool bf16_rounded = false);
+  void publish_f32(TensorId id, std::vector<std::int64_t> tail, const Balls& values);
   /// Values that are already known in the tensor's format.
   void publish_copy(TensorId id, std::vector<std::int64_t> tail, const Values& values);
   void publish_integers(TensorId id, std::vector<std::int64_t> shape, std::span<const std::int32_t> values);

@@ -40,8 +40,8 @@ void bf16_norm_row(const Balls& x, Eigen::Index row, double eps, Balls& out) {
 
 }  // namespace
 
-void Balls::round_to_bf16(bool exact) {
-  if (exact) return;
+void Balls::round_to_bf16(bool skip) {
+  if (skip) return;
   for (Eigen::Index i = 0; i < rows(); ++i) {
     for (Eigen::Index j = 0; j < columns(); ++j) set(i, j, bf16_point(at(i, j)));
   }

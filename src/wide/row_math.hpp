@@ -34,8 +34,8 @@ struct Balls {
     value.resize(rows, columns);
     radius.resize(rows, columns);
   }
-  /// bf16 of every element where the profile rounds; nothing in `exact`.
-  void round_to_bf16(bool exact);
+  /// A bf16 rounding point at every element, or none where the profile has none.
+  void round_to_bf16(bool skip);
 };
 
 /// x / sqrt(mean(x^2) + eps), times `weight` unless empty, for every row; the last rounding is left to the caller.
