@@ -23,7 +23,7 @@ std::uint64_t bits_at(const Tensor& tensor, std::int64_t element) {
   return bits;
 }
 
-/// Shortest decimal that gives the number back in its own format.
+/// Shortest decimal that gives the number back as float32 (float64: as itself).
 std::string decimal(DType dtype, double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";

@@ -20,7 +20,7 @@ struct Element {
   std::uint64_t bits = 0;
   std::string hex;     ///< "0x3f80", as wide as the stored element
   double value = 0.0;  ///< integers too
-  std::string text;    ///< shortest decimal that reads back; "nan", "inf", "-inf", "-0"
+  std::string text;    ///< shortest decimal that reads back as float32; "nan", "inf", "-inf", "-0"
 };
 Element decode(const Tensor& tensor, std::int64_t element);
 /// Value alone, for loops.
