@@ -48,26 +48,28 @@ inline bool places(TensorId id) {
   }
 }
 
-class Harness {
+/// Drives an engine step by step.
+class Driver {
  public:
-  explicit Harness(RunConfig config) : plans(std::move(config)) {}
+  Driver() = default;
+  Driver(Driver&&) = default;
+  virtual ~Driver() = default;
+  virtual const RunConfig& config() const = 0;
 
-  support::PlanBuilder plans;
   TokenBytes tokens;
-
-  int admit(const std::string& name) { return plans.admit(name); }
+  std::vector<LiveRequest> live;
 
   /// Made on first use.
   Engine& engine() {
-    if (!engine_) engine_ = make_reference_engine(plans.config, seeded_weights(plans.config), seeded_hidden(plans.config));
+    if (!engine_) engine_ = make_reference_engine(config(), seeded_weights(config()), seeded_hidden(config()));
     return *engine_;
   }
 
   void run(const StepPlan& plan) {
     engine().begin_step(plan);
     if (plan.kind == StepKind::compute || plan.kind == StepKind::restore) {
-      for (int layer = 0; layer < std::ssize(plans.config.layers); ++layer) {
-        const LayerKind kind = plans.config.layers[static_cast<std::size_t>(layer)];
+      for (int layer = 0; layer < std::ssize(config().layers); ++layer) {
+        const LayerKind kind = config().layers[static_cast<std::size_t>(layer)];
         for (const Stage stage : execution_order(kind, plan.kind == StepKind::restore)) {
           engine().run_stage(plan, layer, stage);
         }
@@ -77,25 +79,20 @@ class Harness {
     engine().end_step(plan);
     live = plan.live;
   }
-  void step(const std::vector<support::Part>& parts) { run(plans.step(parts)); }
-  void prefill(int request, int tokens_count) { step({{request, tokens_count}}); }
-
   /// Live rows of every cache of every layer, of one request.
   std::map<std::pair<int, Cache>, std::vector<std::byte>> state(int request) {
     std::map<std::pair<int, Cache>, std::vector<std::byte>> rows;
     const auto it = std::ranges::find(live, request, &LiveRequest::request);
     if (it == live.end()) throw InternalError("a request that is not live");
-    for (int layer = 0; layer < std::ssize(plans.config.layers); ++layer) {
+    for (int layer = 0; layer < std::ssize(config().layers); ++layer) {
       for (int cache = 0; cache < static_cast<int>(kCacheCount); ++cache) {
         const auto which = static_cast<Cache>(cache);
-        if (!has_cache(plans.config.layers[static_cast<std::size_t>(layer)], which)) continue;
+        if (!has_cache(config().layers[static_cast<std::size_t>(layer)], which)) continue;
         rows[{layer, which}] = engine().live_rows(layer, which, std::span(&*it, 1));
       }
     }
     return rows;
   }
-
-  std::vector<LiveRequest> live;
 
  private:
   /// Scores and lists are cut to what the token sees: the rest of a row depends on the batch.
@@ -112,10 +109,10 @@ class Harness {
           const int visible = r == 0 ? 0 : (position + 1) / r;
           const int items = info.id == TensorId::scores || r == 128
                                 ? visible
-                                : std::min(visible, plans.config.geometry.index_topk);
+                                : std::min(visible, config().geometry.index_topk);
           kept.resize(static_cast<std::size_t>(items) * 4);
         }
-        tokens[{layer, path(info.id), plans.config.requests[static_cast<std::size_t>(owner.request)], position}] =
+        tokens[{layer, path(info.id), config().requests[static_cast<std::size_t>(owner.request)], position}] =
             std::move(kept);
       };
       if (info.dims.starts_with("token")) {
@@ -133,6 +130,19 @@ class Harness {
   }
 
   std::unique_ptr<Engine> engine_;
+};
+
+/// Plans made by hand.
+class Harness : public Driver {
+ public:
+  explicit Harness(RunConfig config) : plans(std::move(config)) {}
+  const RunConfig& config() const override { return plans.config; }
+
+  support::PlanBuilder plans;
+
+  int admit(const std::string& name) { return plans.admit(name); }
+  void step(const std::vector<support::Part>& parts) { run(plans.step(parts)); }
+  void prefill(int request, int tokens_count) { step({{request, tokens_count}}); }
 };
 
 }  // namespace dsv4::reference::test
