@@ -301,6 +301,8 @@ std::optional<Tensor> DumpReader::read_tensor(std::int64_t step, int layer, Tens
   return impl_->read(object, impl_->verify_digests);
 }
 
+bool DumpReader::has_object(const std::string& path) const { return impl_->file.exists(path); }
+
 Tensor DumpReader::read_path(const std::string& path) const {
   return impl_->read(path, impl_->verify_digests);
 }

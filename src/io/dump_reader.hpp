@@ -59,6 +59,7 @@ class DumpReader : public ObservationSource {
 
   /// One tensor, or nothing when the file does not hold it.
   std::optional<Tensor> read_tensor(std::int64_t step, int layer, TensorId id) const;
+  bool has_object(const std::string& path) const;
   /// Any dataset by path, with its `dtype`.
   Tensor read_path(const std::string& path) const;
 

@@ -137,8 +137,8 @@ TEST_CASE("shards with an index, a folder with one file and the model prefix are
   for (const auto& [name, tensor] : whole) {
     const int shard = turn++ % 2;
     shards[shard]["model." + name] = tensor;
-    map +=
-        (map.empty() ? "" : ",") + ("\"model." + name + "\":\"s" + std::to_string(shard) + ".safetensors\"");
+    if (!map.empty()) map += ',';
+    map.append("\"model.").append(name).append(shard == 0 ? "\":\"s0.safetensors\"" : "\":\"s1.safetensors\"");
   }
   save(folder / "sharded/s0.safetensors", shards[0]);
   save(folder / "sharded/s1.safetensors", shards[1]);
