@@ -15,7 +15,7 @@ DSV4_FN double round_to_odd(double high, double low) {
   // Of an even `high`: one step away from zero or, modulo 2^64, one towards it. Arithmetic instead of
   // conditions on bits, which compilers do not vectorise.
   const std::uint64_t step = even - 2U * (even & opposite);
-  return from_bits64(bits + ((low < 0.0) | (low > 0.0) ? step : 0U));
+  return from_bits64(bits + (((low < 0.0) | (low > 0.0)) ? step : 0U));
 }
 
 }  // namespace dsv4::arith

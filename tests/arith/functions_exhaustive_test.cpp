@@ -1,6 +1,8 @@
 // exp, log, sin and cos over all 2^32 floats (docs/numerics.md section 7).
 #include <fmt/core.h>
 
+#include <cstdio>
+
 #include "prover.hpp"
 #include "support/catch.hpp"
 
@@ -16,6 +18,7 @@ Verdict prove(const char* name, Function function) {
   fmt::print(
       "{} ({}): {} inputs, {} finite non-zero results ({} of them trivial), {} decided by MPFR, {} wrong\n",
       name, prover.name, v.inputs, v.finite_nonzero, v.trivial, v.by_mpfr, v.wrong);
+  std::fflush(stdout);
   INFO(fmt::format("{}: one wrong input has the bits {:#010x}", name, v.first_wrong));
   CHECK(v.inputs == std::uint64_t{1} << 32);
   CHECK(v.wrong == 0);
