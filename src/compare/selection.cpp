@@ -26,6 +26,14 @@ Indices valid_sorted(const Tensor& tensor, std::int64_t row) {
   return valid;
 }
 
+// Unused places are -1; any other negative index is a fault.
+bool has_bad_index(const Tensor& tensor, std::int64_t row) {
+  const std::int64_t width = tensor.row_elements();
+  const auto all = tensor.as<std::int32_t>().subspan(static_cast<std::size_t>(row * width),
+                                                     static_cast<std::size_t>(width));
+  return std::ranges::any_of(all, [](std::int32_t index) { return index < -1; });
+}
+
 Indices without(const Indices& from, const Indices& what) {
   Indices rest;
   std::ranges::set_difference(from, what, std::back_inserter(rest));
@@ -166,9 +174,14 @@ RowVerdicts compare_rows(const Tensor& reference, const Tensor& subject, const s
     Row sets{valid_sorted(reference, row), valid_sorted(subject, row), {}, {}};
     sets.lost = without(sets.reference, sets.subject);
     sets.gained = without(sets.subject, sets.reference);
-    Decision decision = has_repeats(sets.subject) != has_repeats(sets.reference)
-                            ? Decision{Verdict::diverged, "a repeated entry", {}}
-                            : decide(sets, row);
+    Decision decision;
+    if (has_repeats(sets.subject) != has_repeats(sets.reference)) {
+      decision.note = "a repeated entry";
+    } else if (has_bad_index(subject, row) != has_bad_index(reference, row)) {
+      decision.note = "a negative index other than -1";
+    } else {
+      decision = decide(sets, row);
+    }
     // Where the sets differ, show an exchanged entry rather than its neighbours that moved.
     for (std::size_t i = begin; i < begin + static_cast<std::size_t>(width) && !sets.lost.empty(); ++i) {
       if (std::ranges::binary_search(sets.lost, a[i])) {
