@@ -49,7 +49,7 @@ DSV4_TILE AttentionScratch split_scratch(const AttentionTask& task) {
 template <int kRows>
 struct LogitTile {
   DSV4_TILE void run(const float* keys, const float* query, int64_t padded, float* stack, float* out) {
-    dot_tile<kRows, kKeyDim, kKeyRow>(keys, query, padded, stack, out, padded);
+    dot_tile<kRows, 1, kKeyDim, kKeyRow>(keys, query, padded, stack, out, padded);
   }
 };
 
@@ -146,7 +146,7 @@ DSV4_TILE void exponentials(const AttentionTask& task, const AttentionScratch& s
   for (int64_t j = begin; j < end; ++j) {
     float* e = s.e + j * s.padded;
     float* lane = s.lanes + (task.index[j] - first_index) % kLanes * s.padded;
-    for (int64_t h = 0; h < s.padded; ++h) e[h] = arith::exp(e[h] - m[h]);
+    exp_in_place(e, m, s.padded);
     for (int64_t h = 0; h < s.padded; ++h) lane[h] = lane[h] + e[h];
   }
   for (int64_t step = kLanes / 2; step > 0; step /= 2) {

@@ -50,9 +50,9 @@ struct RowSplit {
 
   int64_t rows(int64_t tile) const { return base + (tile < larger ? 1 : 0); }
 };
-DSV4_TILE RowSplit split_rows(int64_t n) {
+DSV4_TILE RowSplit split_rows(int64_t n, int64_t most = kTileRows) {
   if (n == 0) return {0, 0, 0};
-  const int64_t tiles = (n + kTileRows - 1) / kTileRows;
+  const int64_t tiles = (n + most - 1) / most;
   return {tiles, n / tiles, n % tiles};
 }
 

@@ -146,12 +146,23 @@ DSV4_TILE void butterfly(float* x) {
   for (int i = 0; i < kIndexKeyDim; ++i) x[i] = x[i] * scale;
 }
 
+/// e = exp(x - m), one by one. A loop of its own vectorises, inside a larger body it may not.
+[[gnu::noinline, maybe_unused]] static void exp_difference(const float* x, const float* m, int64_t n,
+                                                           float* __restrict e) {
+  for (int64_t i = 0; i < n; ++i) e[i] = arith::exp(x[i] - m[i]);
+}
+
+[[gnu::noinline, maybe_unused]] static void exp_in_place(float* e, const float* __restrict m, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) e[i] = arith::exp(e[i] - m[i]);
+}
+
 /// Channels of a window at a time, so that the running values stay in the first cache.
 constexpr int kPoolChannels = 128;
 
 [[maybe_unused]] static void pool(const float* const* kv, const float* const* score, int64_t rows, int64_t d,
                                   float* pooled) {
   float m[kPoolChannels];
+  float e[kPoolChannels];
   float den[kPoolChannels];
   float acc[kPoolChannels];
   for (int64_t begin = 0; begin < d; begin += kPoolChannels) {
@@ -166,13 +177,10 @@ constexpr int kPoolChannels = 128;
       for (int64_t c = 0; c < width; ++c) m[c] = max_of(m[c], s[c]);
     }
     for (int64_t r = 0; r < rows; ++r) {
-      const float* s = score[r] + begin;
       const float* v = kv[r] + begin;
-      for (int64_t c = 0; c < width; ++c) {
-        const float e = arith::exp(s[c] - m[c]);
-        den[c] = den[c] + e;
-        acc[c] = arith::fma(e, v[c], acc[c]);
-      }
+      exp_difference(score[r] + begin, m, width, e);
+      for (int64_t c = 0; c < width; ++c) den[c] = den[c] + e[c];
+      for (int64_t c = 0; c < width; ++c) acc[c] = arith::fma(e[c], v[c], acc[c]);
     }
     for (int64_t c = 0; c < width; ++c) pooled[begin + c] = acc[c] / den[c];
   }
@@ -182,15 +190,22 @@ constexpr int kPoolChannels = 128;
 /// either side loses to a number.
 [[maybe_unused]] static void online_update(const float* kv, const float* score, int64_t d, float* max,
                                            float* sum, float* weighted) {
-  for (int64_t c = 0; c < d; ++c) {
-    const float m = max[c];
-    const float s = score[c];
-    const float x = max_of(max_of(minus_infinity(), m), s);
-    const float f = arith::exp(m - x);
-    const float g = arith::exp(s - x);
-    sum[c] = arith::fma(sum[c], f, g);
-    weighted[c] = arith::fma(weighted[c], f, kv[c] * g);
-    max[c] = x;
+  float x[kPoolChannels];
+  float f[kPoolChannels];
+  float g[kPoolChannels];
+  for (int64_t begin = 0; begin < d; begin += kPoolChannels) {
+    const int64_t width = d - begin < kPoolChannels ? d - begin : kPoolChannels;
+    float* const m = max + begin;
+    float* const t = sum + begin;
+    float* const a = weighted + begin;
+    const float* const s = score + begin;
+    const float* const v = kv + begin;
+    for (int64_t c = 0; c < width; ++c) x[c] = max_of(max_of(minus_infinity(), m[c]), s[c]);
+    exp_difference(m, x, width, f);
+    exp_difference(s, x, width, g);
+    for (int64_t c = 0; c < width; ++c) t[c] = arith::fma(t[c], f[c], g[c]);
+    for (int64_t c = 0; c < width; ++c) a[c] = arith::fma(a[c], f[c], v[c] * g[c]);
+    for (int64_t c = 0; c < width; ++c) m[c] = x[c];
   }
 }
 

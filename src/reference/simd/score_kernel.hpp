@@ -6,10 +6,13 @@
 namespace dsv4::reference::simd {
 inline namespace DSV4_ISA {
 
+/// Keys of a tile: half as many as registers allow, two lanes of each.
+constexpr int kScoreRows = kTileRows / 2;
+
 template <int kRows>
 struct ScoreTile {
   DSV4_TILE void run(const float* keys, const float* query, int64_t padded, float* stack, float* out) {
-    dot_tile<kRows, kIndexKeyDim, kIndexKeyDim>(keys, query, padded, stack, out, padded);
+    dot_tile<kRows, 2, kIndexKeyDim, kIndexKeyDim>(keys, query, padded, stack, out, padded);
   }
 };
 
@@ -30,12 +33,12 @@ DSV4_TILE float head_sum(float* t, const ScoreTask& task) {
   float* const dots = query + padded * kIndexKeyDim;
   float* const stack = dots + padded * kTileRows;
   transpose_query(task.query, task.heads, kIndexKeyDim, padded, query);
-  const RowSplit split = split_rows(task.count);
+  const RowSplit split = split_rows(task.count, kScoreRows);
   for (int64_t tile = 0, j = 0; tile < split.tiles; j += split.rows(tile), ++tile) {
     const int64_t rows = split.rows(tile);
     for (int64_t h = 0; h < padded; h += kTileColumns) {
-      with_rows<ScoreTile, kTileRows>(rows, task.keys + j * kIndexKeyDim,
-                                      static_cast<const float*>(query + h), padded, stack, dots + h);
+      with_rows<ScoreTile, kScoreRows>(rows, task.keys + j * kIndexKeyDim,
+                                       static_cast<const float*>(query + h), padded, stack, dots + h);
     }
     for (int64_t r = 0; r < rows; ++r) {
       const float sum = head_sum(dots + r * padded, task);
