@@ -51,7 +51,7 @@ void fill(const SeededStream& stream, std::vector<Out>& out, const Convert& conv
     const std::size_t first = static_cast<std::size_t>(chunk) * kChunk;
     const std::size_t count = std::min(kChunk, out.size() - first);
     std::array<std::int16_t, kChunk> values;
-    stream.u_values(static_cast<std::uint32_t>(first), std::span(values).first(count));
+    stream.u_values(first, std::span(values).first(count));
     for (std::size_t i = 0; i < count; ++i) out[first + i] = convert(values[i]);
   }
 }
@@ -74,7 +74,7 @@ class SeededHidden final : public HiddenSource {
       const SeededStream stream(seed_, "hidden.outlier/" + index, 0);
       Layer entry{"hidden/" + index, std::vector<float>(static_cast<std::size_t>(dim_))};
       for (std::size_t k = 0; k < entry.factor.size(); ++k) {
-        const bool outlier = stream.word(static_cast<std::uint32_t>(k)) % 64 == 0;
+        const bool outlier = stream.word(k) % 64 == 0;
         entry.factor[k] = power_of_two(outlier ? 4 - 7 : -7);
       }
       layers_.push_back(std::move(entry));
@@ -89,7 +89,7 @@ class SeededHidden final : public HiddenSource {
     std::array<std::int16_t, kChunk> values;
     for (std::size_t first = 0; first < out.size(); first += kChunk) {
       const std::size_t count = std::min(kChunk, out.size() - first);
-      stream.u_values(static_cast<std::uint32_t>(first), std::span(values).first(count));
+      stream.u_values(first, std::span(values).first(count));
       for (std::size_t i = 0; i < count; ++i) {
         out[first + i] = arith::f32_to_bf16(static_cast<float>(values[i]) * entry.factor[first + i]);
       }
@@ -145,7 +145,7 @@ class LayerMaker {
     const SeededStream draws = stream(name + ".scale");
     m.scales.resize(static_cast<std::size_t>(blocks));
     for (std::size_t j = 0; j < m.scales.size(); ++j) {
-      const int draw = static_cast<int>(draws.word(static_cast<std::uint32_t>(j)) % 3) - 1;
+      const int draw = static_cast<int>(draws.word(j) % 3) - 1;
       m.scales[j] = static_cast<std::uint8_t>(128 - half_log2_ceil(columns) + draw);
     }
     return m;
@@ -259,28 +259,27 @@ SeededStream::SeededStream(std::uint64_t seed, std::string_view tensor_name, std
   key_ = {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)};
 }
 
-std::uint32_t SeededStream::word(std::uint32_t element) const {
-  return arith::philox4x32_10({element / 4, 0, id_low_, id_high_}, key_)[element % 4];
+std::uint32_t SeededStream::word(std::uint64_t element) const {
+  return arith::philox4x32_10({static_cast<std::uint32_t>(element / 4), 0, id_low_, id_high_},
+                              key_)[element % 4];
 }
 
-std::int32_t SeededStream::u(std::uint32_t element) const {
+std::int32_t SeededStream::u(std::uint64_t element) const {
   return u_of(word(element));
 }
 
-void SeededStream::u_values(std::uint32_t first, std::span<std::int16_t> out) const {
+void SeededStream::u_values(std::uint64_t first, std::span<std::int16_t> out) const {
   require(first % 4 == 0, "u_values starts at a multiple of four");
   const std::size_t whole = out.size() / 4;
   for (std::size_t c = 0; c < whole; ++c) {
     const auto words =
-        arith::philox4x32_10({first / 4 + static_cast<std::uint32_t>(c), 0, id_low_, id_high_}, key_);
+        arith::philox4x32_10({static_cast<std::uint32_t>(first / 4 + c), 0, id_low_, id_high_}, key_);
     out[4 * c + 0] = static_cast<std::int16_t>(u_of(words[0]));
     out[4 * c + 1] = static_cast<std::int16_t>(u_of(words[1]));
     out[4 * c + 2] = static_cast<std::int16_t>(u_of(words[2]));
     out[4 * c + 3] = static_cast<std::int16_t>(u_of(words[3]));
   }
-  for (std::size_t i = 4 * whole; i < out.size(); ++i) {
-    out[i] = static_cast<std::int16_t>(u(first + static_cast<std::uint32_t>(i)));
-  }
+  for (std::size_t i = 4 * whole; i < out.size(); ++i) out[i] = static_cast<std::int16_t>(u(first + i));
 }
 
 std::uint64_t content_id(std::string_view request, std::int64_t position, std::int64_t generation) {

@@ -17,11 +17,11 @@ namespace dsv4 {
 class SeededStream {
  public:
   SeededStream(std::uint64_t seed, std::string_view tensor_name, std::uint64_t id);
-  std::uint32_t word(std::uint32_t element) const;
+  std::uint32_t word(std::uint64_t element) const;
   /// Sum of the four bytes of word(element) minus 510: near normal, deviation 147.8.
-  std::int32_t u(std::uint32_t element) const;
-  /// u of elements first, first + 1, ...; `first` is a multiple of 4.
-  void u_values(std::uint32_t first, std::span<std::int16_t> out) const;
+  std::int32_t u(std::uint64_t element) const;
+  /// u of elements first, first + 1, ...; `first` is a multiple of 4. Elements end at 2^34.
+  void u_values(std::uint64_t first, std::span<std::int16_t> out) const;
 
  private:
   std::array<std::uint32_t, 2> key_;
