@@ -1,6 +1,7 @@
 #include "math_support.hpp"
 #include "model/error.hpp"
 #include "reference/arithmetic_support.hpp"
+#include "reference/simd/peak.hpp"
 
 using namespace dsv4;
 using namespace dsv4::reference;
@@ -39,4 +40,10 @@ TEST_CASE("values without arithmetic are refused by axis and value") {
   REQUIRE(message("kv_cache", "bf16").find("'bf16'") != std::string::npos);
   REQUIRE(message("softmax", "bf16").find("softmax") != std::string::npos);
   REQUIRE(message("norm_weight", "round_then").empty());
+}
+
+TEST_CASE("peaks are measured for the sets of this machine only") {
+  for (const Isa isa : available_isas()) REQUIRE(fma_peak(isa, 1, 0.01) > 1e6);
+  REQUIRE(fma_peak(best_isa(), 1, 0.01) > fma_peak(available_isas().front(), 1, 0.01));
+  REQUIRE_THROWS_AS(fma_peak(static_cast<Isa>(99), 1), UsageError);
 }

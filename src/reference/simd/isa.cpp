@@ -94,7 +94,7 @@ std::string_view name(Isa isa) {
 std::vector<Isa> available_isas() {
   std::vector<Isa> list;
   for (const Isa isa : {Isa::scalar, Isa::generic, Isa::v2, Isa::v3, Isa::v4}) {
-    if (runs_here(isa) && table(isa) != nullptr) list.push_back(isa);
+    if (kernels_of(isa) != nullptr) list.push_back(isa);
   }
   return list;
 }
@@ -123,6 +123,10 @@ void select_isa(Isa isa) {
 
 Isa selected_isa() {
   return selection().isa;
+}
+
+const simd::Kernels* kernels_of(Isa isa) {
+  return runs_here(isa) ? table(isa) : nullptr;
 }
 
 const simd::Kernels& simd::kernels() {

@@ -7,6 +7,10 @@
 
 namespace dsv4::reference {
 
+namespace simd {
+struct Kernels;
+}
+
 enum class Isa : std::uint8_t {
   scalar,   ///< plain loops, fused multiply-add, no vectors: the baseline of benchmarks (x86-64)
   generic,  ///< whatever the build targets, on machines other than x86-64
@@ -29,5 +33,8 @@ Isa best_isa();
 /// cannot run it. Without a call, best_isa() is used.
 void select_isa(Isa isa);
 Isa selected_isa();
+
+/// The kernels of one set, or null where isa cannot run here; for benchmarks that compare sets.
+const simd::Kernels* kernels_of(Isa isa);
 
 }  // namespace dsv4::reference
