@@ -1,0 +1,71 @@
+#include "cli/bench_work.hpp"
+
+#include <algorithm>
+
+#include "model/layout.hpp"
+
+namespace dsv4::cli {
+namespace {
+
+/// Sums over the rows of a step.
+struct Sums {
+  double tokens = 0;
+  double visible = 0;     ///< compressed entries that each token sees
+  double keys = 0;        ///< keys that each token attends to
+  double closed = 0;      ///< entries finished
+  double state_rows = 0;
+};
+
+Sums sums_of(const RunConfig& config, const StepPlan& step, LayerKind kind) {
+  Sums sums;
+  for (const RequestStep& request : step.requests) {
+    for (std::int32_t p = request.begin; p < request.end; ++p) {
+      const double visible = live_entries(kind, p + 1);
+      const double attended = has_indexer(kind) ? std::min<double>(visible, config.geometry.index_topk) : visible;
+      sums.tokens += 1;
+      sums.visible += visible;
+      sums.keys += attended + std::min(p + 1, kWindow);
+      if (has_compressor(kind) && (p + 1) % ratio(kind) == 0) sums.closed += 1;
+      if (has_compressor(kind) && p >= first_live_state(kind, request.end)) sums.state_rows += 1;
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+std::array<StageWork, kStageCount> stage_work(const RunConfig& config, const StepPlan& step, int layer) {
+  const LayerKind kind = config.layers.at(static_cast<std::size_t>(layer));
+  const Geometry& g = config.geometry;
+  const Sums sums = sums_of(config, step, kind);
+  const double t = sums.tokens;
+  const double q_width = double{kHeadDim} * g.heads;
+  const double latent = double(g.o_groups) * g.o_lora;
+  const double channels = compressor_channels(kind, kHeadDim);
+  const double index_channels = compressor_channels(kind, kIndexDim);
+  const double pool_rows = kind == LayerKind::csa ? 8 : 128;
+
+  std::array<StageWork, kStageCount> work{};
+  const auto at = [&](Stage stage) -> StageWork& { return work[static_cast<std::size_t>(stage)]; };
+  at(Stage::layer_input).bytes = t * g.dim * 3;
+  at(Stage::q_down).flop = 2 * t * g.dim * g.q_lora;
+  at(Stage::q_up).flop = 2 * t * g.q_lora * q_width;
+  at(Stage::kv_window).flop = 2 * t * g.dim * kHeadDim;
+  at(Stage::compress_project).flop = 4 * t * g.dim * channels;
+  at(Stage::compress_state).bytes = sums.state_rows * channels * 16;
+  at(Stage::compress_pool).bytes = sums.closed * (pool_rows * 8 + 4) * kHeadDim;
+  at(Stage::compress_finish).bytes = sums.closed * (kHeadDim * 6 + layout::kKvRowBytes);
+  at(Stage::indexer_project).flop = 4 * t * g.dim * index_channels;
+  at(Stage::indexer_state).bytes = sums.state_rows * index_channels * 16;
+  at(Stage::indexer_pool).bytes = sums.closed * (8 * 8 + 4) * kIndexDim;
+  at(Stage::indexer_finish).bytes = sums.closed * (kIndexDim * 6 + layout::kIndexFp8RowBytes);
+  at(Stage::indexer_query).flop = 2 * t * (double(g.q_lora) * g.index_heads * kIndexDim + double(g.dim) * g.index_heads);
+  at(Stage::indexer_score).flop = 2 * sums.visible * g.index_heads * (kIndexDim + 1.0);
+  at(Stage::indexer_select).bytes = sums.visible * 4 + t * g.index_topk * 4;
+  at(Stage::attention_lists).bytes = (t * kWindow + sums.keys) * 8;
+  at(Stage::attention_core).flop = 4 * sums.keys * q_width;
+  at(Stage::output_project).flop = 2 * t * (q_width * g.o_lora + latent * g.dim);
+  return work;
+}
+
+}  // namespace dsv4::cli

@@ -1,0 +1,19 @@
+/// Where the program's own scenarios and golden data lie: installed beside it, or in the source tree it was built from.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dsv4::cli {
+
+/// Folder of installed data (`<prefix>/share/dsv4-oracle`) if the program is installed, else the source tree.
+std::string data_root();
+std::string scenario_folder();
+std::string golden_folder();
+
+/// A path that exists as given, or the name of one of the program's own scenarios ("quickstart").
+std::string find_scenario(const std::string& name);
+/// The program's own scenarios, sorted.
+std::vector<std::string> own_scenarios();
+
+}  // namespace dsv4::cli

@@ -1,0 +1,185 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "cli/command.hpp"
+#include "cli/data_folder.hpp"
+#include "cli/engines.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/json_lines.hpp"
+#include "oracle/golden/export.hpp"
+#include "oracle/golden/files.hpp"
+#include "oracle/interrupt.hpp"
+#include "oracle/progress.hpp"
+
+namespace dsv4::cli {
+namespace {
+namespace golden = oracle::golden;
+
+constexpr const char* kFooter = R"(Examples:
+  dsv4-oracle golden list                                         cases and their sizes
+  dsv4-oracle golden verify                                       recompute everything, compare digests and rows
+  dsv4-oracle golden verify --engine cuda --case 'canonical-*'
+  dsv4-oracle golden export --format safetensors --output vectors/
+  dsv4-oracle golden export --format json --output vectors/       conversions, quantiser, top-k, ring addresses
+  dsv4-oracle golden export --weights --case canonical-csa --output weights/)";
+
+struct GoldenOptions {
+  std::string folder;
+  std::string output;
+  std::string case_glob = "*";
+  std::string engine = "reference";
+  std::string format = "hdf5";
+  bool weights = false;
+  ComputeOptions compute;
+};
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw FileError(folder + ": cannot create the folder: " + error.message());
+}
+
+/// Runs `use` on a record of each chosen case; false when interrupted.
+template <class Use>
+bool for_each_record(const GoldenOptions& options, const Shared& shared, Use use) {
+  apply(options.compute);
+  check_engine_name(options.engine);
+  const std::vector<golden::Case> chosen = golden::cases_matching(options.case_glob);
+  oracle::Progress progress("golden", static_cast<std::int64_t>(chosen.size()), "cases", !shared.quiet);
+  for (const golden::Case& one : chosen) {
+    use(golden::record(one, options.engine, engine_factory()));
+    progress.advance(1, one.name);
+    if (oracle::interrupted()) return false;
+  }
+  return true;
+}
+
+int generate(const GoldenOptions& options, const Shared& shared) {
+  const std::string folder = options.folder.empty() ? golden_folder() : options.folder;
+  make_folder(folder);
+  std::int64_t total = 0;
+  const bool whole = for_each_record(options, shared, [&](const golden::Record& record) {
+    const std::int64_t bytes = golden::write_files(folder, record);
+    total += bytes;
+    if (shared.json) {
+      print_json_line({{"type", "golden_case"}, {"case", record.golden_case.name}, {"bytes", bytes}});
+    } else {
+      fmt::print("{:<34} {:>10}\n", record.golden_case.name, size_text(bytes));
+    }
+  });
+  if (!shared.json) fmt::print("{} in {}\n", size_text(total), folder);
+  return whole ? kDone : kInterrupted;
+}
+
+int verify(const GoldenOptions& options, const Shared& shared) {
+  constexpr std::size_t kShown = 5;  // of a case; the first says where to look
+  const std::string folder = options.folder.empty() ? golden_folder() : options.folder;
+  std::int64_t compared = 0;
+  std::size_t mismatches = 0;
+  const bool whole = for_each_record(options, shared, [&](const golden::Record& record) {
+    const golden::Verification result = golden::verify_files(folder, record);
+    compared += result.compared;
+    mismatches += result.mismatches.size();
+    if (shared.json) {
+      print_json_line({{"type", "golden_case"}, {"case", record.golden_case.name}, {"compared", result.compared},
+                       {"mismatches", result.mismatches.size()}});
+    } else {
+      fmt::print("{:<34} {:>6} compared, {} differ\n", record.golden_case.name, result.compared, result.mismatches.size());
+    }
+    for (std::size_t i = 0; i < std::min(kShown, result.mismatches.size()); ++i) {
+      const golden::Mismatch& one = result.mismatches[i];
+      if (shared.json) {
+        print_json_line({{"type", "golden_mismatch"}, {"place", one.place}, {"expected", one.expected}, {"found", one.found}});
+      } else {
+        fmt::print("  {}: expected {}, found {}\n", one.place, one.expected, one.found);
+      }
+    }
+  });
+  if (!whole) return kInterrupted;
+  if (!shared.json) fmt::print("{} compared, {} differ\n", compared, mismatches);
+  return mismatches == 0 ? kDone : kFailed;
+}
+
+int list(const GoldenOptions& options, const Shared& shared) {
+  const std::string folder = options.folder.empty() ? golden_folder() : options.folder;
+  std::int64_t total = 0;
+  if (!shared.json) fmt::print("{:<34} {:>10} {:>10} {:>6} {:>8}\n", "case", "digests", "rows", "steps", "tensors");
+  for (const golden::Case& one : golden::cases_matching(options.case_glob)) {
+    const golden::FileSummary about = golden::summary(folder, one);
+    const auto text = [](std::int64_t bytes) { return bytes < 0 ? "absent" : bytes == 0 ? "-" : size_text(bytes); };
+    total += std::max<std::int64_t>(0, about.digest_bytes) + std::max<std::int64_t>(0, about.row_bytes);
+    if (shared.json) {
+      print_json_line({{"type", "golden_case"}, {"case", about.name}, {"digest_bytes", about.digest_bytes},
+                       {"row_bytes", about.row_bytes}, {"steps", about.steps}, {"tensors", about.tensors}});
+    } else {
+      fmt::print("{:<34} {:>10} {:>10} {:>6} {:>8}\n", about.name, text(about.digest_bytes), text(about.row_bytes),
+                 about.steps, about.tensors);
+    }
+  }
+  if (!shared.json) fmt::print("{} in {}\n", size_text(total), folder);
+  return kDone;
+}
+
+int export_vectors(const GoldenOptions& options, const Shared& shared) {
+  make_folder(options.output);
+  std::vector<std::string> files;
+  bool whole = true;
+  if (options.format == "json" && !options.weights) {
+    files = golden::export_json(options.output);
+  } else {
+    std::vector<golden::Record> records;
+    whole = for_each_record(options, shared, [&](golden::Record record) { records.push_back(std::move(record)); });
+    if (options.weights) {
+      files = golden::export_case_weights(options.output, records);
+    } else {
+      files = options.format == "hdf5" ? golden::export_hdf5(options.output, records)
+                                       : golden::export_safetensors(options.output, records);
+    }
+  }
+  for (const std::string& file : files) {
+    if (shared.json) print_json_line({{"type", "file"}, {"path", file}});
+    else fmt::print("{}\n", file);
+  }
+  if (files.empty()) {
+    fmt::print(stderr, "dsv4-oracle: none of the chosen cases keeps rows\n");
+    return kUsage;
+  }
+  return whole ? kDone : kInterrupted;
+}
+
+}  // namespace
+
+void add_golden(CLI::App& app, Shared& shared, Action& action) {
+  auto options = std::make_shared<GoldenOptions>();
+  CLI::App* const command = app.add_subcommand("golden", "Test vectors for other implementations");
+  command->footer(kFooter);
+  command->require_subcommand(1);
+
+  const auto add = [&](const char* name, const char* text, int (*run)(const GoldenOptions&, const Shared&)) {
+    CLI::App* const sub = command->add_subcommand(name, text);
+    sub->add_option("--case", options->case_glob, "Only these cases")->type_name("GLOB")->capture_default_str();
+    sub->callback([options, &shared, &action, run] { action = [options, &shared, run] { return run(*options, shared); }; });
+    return sub;
+  };
+  const auto add_engine = [&](CLI::App* sub) {
+    sub->add_option("--engine", options->engine, "Engine that computes")->type_name("NAME")->capture_default_str();
+    add_compute_options(*sub, options->compute);
+  };
+  CLI::App* const generate_command = add("generate", "Compute the cases and write them", generate);
+  CLI::App* const verify_command = add("verify", "Compute the cases and compare with what is stored", verify);
+  CLI::App* const list_command = add("list", "Cases and their sizes", list);
+  CLI::App* const export_command = add("export", "Write the cases in another format", export_vectors);
+  for (CLI::App* const sub : {generate_command, verify_command, list_command}) {
+    sub->add_option("--data", options->folder, "Folder of the golden data; the program's own without it")->type_name("DIR");
+  }
+  for (CLI::App* const sub : {generate_command, verify_command, export_command}) add_engine(sub);
+  export_command->add_option("-o,--output", options->output, "Folder to write to")->type_name("DIR")->required();
+  export_command->add_option("--format", options->format, "hdf5, safetensors, or json (scalar and block vectors)")
+      ->check(CLI::IsMember({"hdf5", "safetensors", "json"}))
+      ->capture_default_str();
+  export_command->add_flag("--weights", options->weights, "The seeded weights under checkpoint names, as safetensors");
+}
+
+}  // namespace dsv4::cli

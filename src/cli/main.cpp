@@ -1,0 +1,74 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "cli/command.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/version.hpp"
+#include "oracle/interrupt.hpp"
+
+namespace {
+
+using namespace dsv4;
+
+constexpr const char* kFooter = R"(Results go to stdout, progress and remarks to stderr.
+
+Examples:
+  dsv4-oracle list scenarios
+  dsv4-oracle replay scenarios/quickstart.yaml --against wide --feed reference
+  dsv4-oracle replay run.yaml --dump run.h5 --stages 'compress.*' --steps 10:20
+  dsv4-oracle diff run.h5 other.h5
+  dsv4-oracle golden export --format safetensors --output vectors/
+
+Exit codes: 0 done, nothing differs; 1 a comparison or an expectation failed; 2 usage, scenario content, or nothing
+matched; 3 a file could not be read, written or trusted; 4 the subject could not run; 5 internal error;
+130 interrupted (the step in progress is finished, the dump kept as .partial).)";
+
+int run(int argc, char** argv) {
+  CLI::App app{"Bit-exact oracle for DeepSeek-V4 attention: replays scripted token streams, dumps every tensor and finds "
+               "the first divergence.",
+               "dsv4-oracle"};
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_version_flag("--version", [] { return cli::version_text(); }, "Version, compiler, instruction sets, libraries");
+  app.set_help_all_flag("--help-all", "Help of all commands");
+
+  cli::Shared shared;
+  for (int i = 0; i < argc; ++i) shared.arguments.emplace_back(argv[i]);
+  app.add_flag("--json", shared.json, "JSON Lines instead of text");
+  app.add_flag("--quiet", shared.quiet, "No progress on stderr");
+
+  cli::Action action;
+  cli::add_replay(app, shared, action);
+  cli::add_diff(app, shared, action);
+  cli::add_golden(app, shared, action);
+  cli::add_inspect(app, shared, action);
+  cli::add_import_trace(app, shared, action);
+  cli::add_list(app, shared, action);
+  cli::add_bench(app, shared, action);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? cli::kDone : cli::kUsage;
+  }
+  oracle::catch_interrupts();
+  const int code = action();
+  if (std::fflush(stdout) != 0) {
+    fmt::print(stderr, "dsv4-oracle: cannot write to stdout\n");
+    return cli::kFile;
+  }
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (...) {
+    return cli::report_error(std::current_exception());
+  }
+}

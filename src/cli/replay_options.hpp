@@ -1,0 +1,58 @@
+/// What `replay` was asked to do, and the run of one scenario (a sweep runs every expansion).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "model/profile.hpp"
+#include "oracle/lockstep.hpp"
+#include "oracle/selection.hpp"
+#include "report/reporter.hpp"
+#include "scenario/scenario.hpp"
+
+namespace dsv4::cli {
+
+struct ReplayOptions {
+  std::string scenario;
+  std::string only;                     ///< of a sweep: expansions whose name holds this text
+  std::string engine = "reference";
+  std::string against;                  ///< engine name or dump; empty: nothing is compared
+  std::string profile;                  ///< empty: the scenario's
+  std::string against_profile;
+  std::vector<std::string> axes;        ///< "axis=value"
+  std::optional<std::uint64_t> seed;
+  std::string feed = "independent";
+  std::vector<std::string> stages;
+  std::vector<std::string> tensors;
+  std::string steps;
+  std::string dump;
+  bool compress = true;
+  std::string max_dump = "4G";
+  bool keep_going = false;
+  bool check = false;
+  std::optional<bool> check_writes;     ///< empty: when the caches are small
+  std::string rules;                    ///< empty: by the engines
+  std::vector<std::string> rule_overrides;
+  bool stop_on_nonfinite = false;
+  bool stats = false;
+  bool verbose = false;
+  bool expect = true;
+  std::vector<std::string> checkpoints;  ///< "STEP:FILE"
+  std::string resume;
+  ComputeOptions compute;
+};
+
+/// Runs one scenario that has no sweep; returns an exit code.
+int replay_run(const scenario::Scenario& scenario, const ReplayOptions& options, const Shared& shared,
+               report::Reporter& reporter, const std::string& dump_path);
+
+/// Profile of a side: `name` (empty: the scenario's own) with the axes replaced.
+Profile side_profile(const Profile& own, const std::string& name, const std::vector<std::string>& axes);
+
+/// `replay --check`: the step table, and what running would cost.
+void print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const oracle::Selection& selection, bool json);
+
+}  // namespace dsv4::cli

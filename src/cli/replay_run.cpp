@@ -1,0 +1,403 @@
+#include "cli/replay_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+
+#include "cli/engines.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/json_lines.hpp"
+#include "oracle/checkpoint.hpp"
+#include "oracle/dump_size.hpp"
+#include "oracle/interrupt.hpp"
+#include "oracle/progress.hpp"
+#include "oracle/slots.hpp"
+#include "scenario/coverage.hpp"
+#include "scenario/plan.hpp"
+
+namespace dsv4::cli {
+namespace {
+
+/// Caches up to this size are checked byte by byte after every step unless told otherwise.
+constexpr std::int64_t kSmallCaches = std::int64_t{4} << 20;
+
+std::map<std::int64_t, std::string> parse_checkpoints(const std::vector<std::string>& texts, std::size_t steps) {
+  std::map<std::int64_t, std::string> checkpoints;
+  for (const std::string& text : texts) {
+    std::int64_t step = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+    if (error != std::errc() || *end != ':' || end[1] == '\0') {
+      throw UsageError("--checkpoint '" + text + "': expected STEP:FILE");
+    }
+    if (step < 0 || step >= static_cast<std::int64_t>(steps)) {
+      throw UsageError(fmt::format("--checkpoint '{}': the run has steps 0 to {}", text, steps - 1));
+    }
+    checkpoints[step] = std::string(end + 1);
+  }
+  return checkpoints;
+}
+
+void keep_selected(StepObservation& step, const oracle::Selection& selection) {
+  for (LayerObservation& layer : step.layers) {
+    const auto unselected = [&](const auto& item) { return !selection.has_tensor(item.first); };
+    std::erase_if(layer.tensors, unselected);
+    std::erase_if(layer.unrounded, unselected);
+    std::erase_if(layer.bounds, unselected);
+    if (!selection.snapshots) layer.state_tensors.clear();
+  }
+}
+
+bool same_numerics(const Profile& a, const Profile& b) {
+  return a.exact == b.exact && std::ranges::all_of(axes(), [&](const AxisInfo& axis) {
+           return a.value(axis.axis) == b.value(axis.axis);
+         });
+}
+
+}  // namespace
+
+ReplayRun::ReplayRun(const scenario::Scenario& scenario, const ReplayOptions& options, const Shared& shared,
+                     report::Reporter& reporter, std::string dump_path)
+    : scenario_(scenario), options_(options), shared_(shared), reporter_(reporter), dump_path_(std::move(dump_path)),
+      selection_(oracle::parse_selection(options.stages, options.tensors, options.steps)) {
+  const bool expects = options.expect && (!scenario.expect.covers.empty() || !scenario.expect.same_as.empty());
+  gathered_ = options.feed == "reference" || expects ? oracle::Selection{} : selection_;
+  gathered_.snapshots = selection_.snapshots;
+}
+
+ReplayRun::~ReplayRun() = default;
+
+void ReplayRun::choose_profiles() {
+  subject_profile_ = side_profile(scenario_.profile, options_.profile, options_.axes);
+  const bool other_keeps_own = subject_profile_.exact && options_.against != "wide";  // only wide computes `exact`
+  reference_profile_ = !options_.against_profile.empty() ? profile_named(options_.against_profile)
+                       : other_keeps_own                 ? scenario_.profile
+                                                         : subject_profile_;
+}
+
+std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine, const Profile& profile) {
+  auto side = std::make_unique<Side>();
+  scenario::Scenario scenario = scenario_;
+  scenario.profile = profile;
+  if (options_.seed) scenario.seed = *options_.seed;
+  side->plan = scenario::plan(scenario);
+  if (!weights_) {
+    weights_ = weights_of(scenario, side->plan.config);
+    hidden_ = hidden_of(scenario, side->plan.config);
+  }
+  side->engine = engine_factory()(engine, side->plan.config, weights_, hidden_);
+  side->runner = std::make_unique<oracle::Runner>(*side->engine, gathered_);
+  std::size_t first = 0;
+  if (!options_.resume.empty()) {
+    const oracle::CheckpointInfo saved = oracle::read_checkpoint(options_.resume);
+    if (saved.scenario != scenario_.text) {
+      throw UsageError(options_.resume + ": was written by a run of another scenario (" + saved.scenario_file + ")");
+    }
+    if (saved.seed != side->plan.config.seed) {
+      throw UsageError(fmt::format("{}: was written with seed {}, this run has {}", options_.resume, saved.seed,
+                                   side->plan.config.seed));
+    }
+    for (const AxisInfo& axis : axes()) {
+      if (saved.axes.at(std::string(axis.name)) != profile.value(axis.axis)) {
+        throw UsageError(fmt::format("{}: was written with {} = {}, this run has {}", options_.resume, axis.name,
+                                     saved.axes.at(std::string(axis.name)), profile.value(axis.axis)));
+      }
+    }
+    oracle::restore_checkpoint(options_.resume, *side->engine);
+    first = static_cast<std::size_t>(saved.next_step);
+  }
+  side->source = std::make_unique<oracle::LiveSource>(*side->runner, side->plan, scenario_.text, first);
+  return side;
+}
+
+void ReplayRun::set_up_subject() {
+  subject_ = make_side(options_.engine, subject_profile_);
+  checkpoints_ = parse_checkpoints(options_.checkpoints, subject_->plan.steps.size());
+  const EngineInfo engine = subject_->engine->info();
+  if (!checkpoints_.empty() && !engine.byte_state) {
+    throw SubjectError("engine '" + engine.name + "' has no byte-exact caches, so it cannot write a checkpoint");
+  }
+  const bool small = oracle::cache_bytes(subject_->plan.config) <= kSmallCaches;
+  if (options_.check_writes.value_or(small && engine.byte_state)) subject_->runner->check_writes();
+  if (options_.expect && scenario_.expect.same_as == "sequential" && options_.resume.empty()) {
+    if (engine.bit_exact) {
+      sequential_ = std::make_unique<oracle::SequentialCheck>(subject_->plan, subject_->source->info());
+    } else {
+      fmt::print(stderr, "same_as: sequential is not checked on engine '{}', which is not exact in bits\n", engine.name);
+    }
+  }
+}
+
+void ReplayRun::set_up_reference() {
+  if (options_.against.empty()) {
+    if (options_.feed == "reference") throw UsageError("--feed reference needs --against");
+    return;
+  }
+  const std::vector<std::string> engines = engine_names();
+  const bool is_file = std::filesystem::exists(options_.against) || options_.against.ends_with(".h5");
+  if (is_file && std::ranges::find(engines, options_.against) == engines.end()) {
+    reference_file_ = std::make_unique<io::DumpReader>(options_.against);
+    if (options_.feed == "independent") reference_file_->want(selection_.tensors);
+    reference_file_->want_state_tensors(selection_.snapshots);
+    reference_source_ = reference_file_.get();
+    return;
+  }
+  check_engine_name(options_.against);
+  reference_ = make_side(options_.against, reference_profile_);
+  reference_source_ = reference_->source.get();
+}
+
+void ReplayRun::set_up_comparison() {
+  report::Header header{"replay", scenario_.name.ends_with(']') ? scenario_.name : scenario_.file, nullptr,
+                        nullptr, nullptr};
+  header.reference = &subject_->source->info();
+  if (reference_source_ != nullptr) {
+    const SourceInfo& subject = subject_->source->info();
+    const SourceInfo& reference = reference_source_->info();
+    lockstep_ = std::make_unique<oracle::Lockstep>(
+        *subject_->source, *reference_source_,
+        options_.feed == "reference" ? oracle::Feed::reference : oracle::Feed::independent);
+    const bool bits = subject.bit_exact && reference.bit_exact &&
+                      same_numerics(subject.config.profile, reference.config.profile);
+    rules_ = std::make_unique<compare::Rules>(!options_.rules.empty() ? compare::rule_set_named(options_.rules)
+                                              : bits                  ? compare::RuleSet::bits
+                                                                      : compare::RuleSet::values);
+    for (const std::string& text : options_.rule_overrides) rules_->add_override(text);
+    compare::CompareOptions compare_options;
+    compare_options.wanted = [this](int, TensorId id) { return selection_.has_tensor(id); };
+    compare_options.fed = options_.feed == "reference";
+    comparator_ = std::make_unique<compare::Comparator>(reference, subject, *rules_, compare_options);
+    header.reference = &reference;
+    header.subject = &subject;
+    header.rules = rules_.get();
+  }
+  reporter_.config(header);
+}
+
+void ReplayRun::set_up_dump() {
+  if (dump_path_.empty()) return;
+  const std::int64_t needed = oracle::dump_bytes(subject_->plan, selection_);
+  const std::int64_t cap = parse_size(options_.max_dump);
+  if (needed > cap) {
+    throw UsageError(fmt::format("the dump would hold up to {}, more than --max-dump {}; choose less with --stages, "
+                                 "--tensors or --steps, or raise --max-dump",
+                                 size_text(needed), options_.max_dump));
+  }
+  io::require_free_space(dump_path_, needed);
+  io::DumpOptions dump_options;
+  dump_options.compress = options_.compress;
+  writer_ = std::make_unique<io::DumpWriter>(dump_path_, subject_->source->info(), dump_options);
+}
+
+void ReplayRun::judge(oracle::Lockstep::Pair& pair, compare::StepComparison& comparison) {
+  if (!pair.reference) {
+    comparison.skips.push_back({compare::Skip::Kind::not_produced, pair.subject.step, -1, "", "",
+                                "the dump compared with does not hold this step"});
+    return;
+  }
+  if (!selection_.has_step(pair.subject.step)) return;
+  comparison = comparator_->compare(*pair.reference, pair.subject);
+  const bool subject_exact = subject_->source->info().bit_exact;
+  if (subject_exact && reference_source_->info().bit_exact) return;
+  if (subject_exact) {
+    errors_.add(pair.subject, *pair.reference);
+  } else {
+    errors_.add(*pair.reference, pair.subject);
+  }
+}
+
+void ReplayRun::dump(StepObservation observation) {
+  if (!writer_ || !selection_.has_step(observation.step)) return;
+  keep_selected(observation, selection_);
+  writer_->write(observation);
+}
+
+void ReplayRun::checkpoint(std::int64_t step) {
+  const auto found = checkpoints_.find(step);
+  if (found == checkpoints_.end()) return;
+  oracle::write_checkpoint(found->second, *subject_->engine, step + 1, scenario_.text, scenario_.file);
+}
+
+bool ReplayRun::step() {
+  const StepPlan& plan = *subject_->source->upcoming();
+  oracle::Lockstep::Pair pair;
+  if (lockstep_) {
+    pair = *lockstep_->next();
+  } else {
+    pair.subject = *subject_->source->next();
+  }
+  compare::StepComparison comparison;
+  comparison.step = plan.index;
+  comparison.event = pair.subject.event;
+  if (comparator_) judge(pair, comparison);
+
+  std::vector<compare::Finding> findings = subject_->runner->write_findings();
+  const std::vector<std::string> nonfinite = oracle::nonfinite_tensors(pair.subject);
+  if (options_.stop_on_nonfinite && !nonfinite.empty()) {
+    compare::Finding finding;
+    finding.step = plan.index;
+    finding.kind = "nonfinite";
+    finding.message = fmt::format("inf or NaN in {} ({} tensors in all)", nonfinite.front(), nonfinite.size());
+    findings.push_back(std::move(finding));
+    nonfinite_failure_ = true;
+  }
+  if (comparator_) {
+    comparator_->add_findings(comparison, std::move(findings));
+  } else {
+    comparison.findings = std::move(findings);
+    own_totals_.add(comparison);
+  }
+  std::int64_t tokens = 0;
+  for (const RequestStep& request : plan.requests) tokens += request.row_count;
+  reporter_.step({plan.index, pair.subject.event, tokens, static_cast<std::int64_t>(nonfinite.size())}, comparison);
+  if (options_.stats && selection_.has_step(plan.index)) {
+    StepObservation chosen = pair.subject;
+    keep_selected(chosen, selection_);
+    reporter_.statistics(compare::statistics(chosen, subject_->source->info()));
+  }
+  if (options_.expect) data_coverage_.add(pair.subject);
+  if (sequential_) sequential_->add(*subject_->engine, plan, pair.subject);
+  dump(std::move(pair.subject));
+  checkpoint(plan.index);
+  ++steps_done_;
+  return nonfinite_failure_ ? false : options_.keep_going || !comparison.failed();
+}
+
+bool ReplayRun::print_expectation(const std::string& what, bool holds, const std::string& detail) {
+  if (shared_.json) {
+    print_json_line({{"type", "expectation"}, {"expect", what}, {"holds", holds}, {"detail", detail}});
+  } else if (!holds) {
+    fmt::print("expectation failed: {}: {}\n", what, detail);
+  }
+  return holds;
+}
+
+bool ReplayRun::expectations_hold() {
+  bool hold = true;
+  if (!scenario_.expect.covers.empty()) {
+    std::set<std::string> covered = scenario::plan_coverage(subject_->plan);
+    covered.insert(data_coverage_.facts().begin(), data_coverage_.facts().end());
+    std::string missing;
+    for (const std::string& fact : scenario_.expect.covers) {
+      if (!covered.contains(fact)) missing += (missing.empty() ? "" : ", ") + fact;
+    }
+    hold &= print_expectation("covers", missing.empty(), missing.empty() ? "" : "not covered: " + missing);
+  }
+  if (sequential_) {
+    scenario::Scenario scenario = scenario_;
+    scenario.profile = subject_profile_;
+    if (options_.seed) scenario.seed = *options_.seed;
+    const compare::StepComparison comparison = sequential_->finish(
+        scenario::sequential_of(scenario), options_.engine, engine_factory(), weights_, hidden_);
+    const compare::Totals totals = sequential_->totals();
+    std::string detail = fmt::format("{} tensors and states compared", totals.compared);
+    const bool same = totals.passed() && !totals.nothing_compared();
+    if (!comparison.findings.empty()) detail = comparison.findings.front().message;
+    if (totals.first_divergence) {
+      const compare::Comparison& first = *totals.first_divergence;
+      detail = fmt::format("layer {} {}/{} differs, request '{}', position {}", first.layer, first.stage, first.tensor,
+                           first.meaning.request, first.meaning.position.value_or(-1));
+    }
+    hold &= print_expectation("same_as sequential", same, detail);
+  }
+  return hold;
+}
+
+std::string ReplayRun::reproduce(std::int64_t step) const {
+  std::string command = "dsv4-oracle";
+  bool has_only = false;
+  for (std::size_t i = 1; i < shared_.arguments.size(); ++i) {
+    const std::string& argument = shared_.arguments[i];
+    if (argument == "--json" || argument == "--continue" || argument == "--quiet") continue;
+    if (argument == "--steps" || argument == "--dump") {
+      ++i;
+      continue;
+    }
+    if (argument.starts_with("--steps=") || argument.starts_with("--dump=")) continue;
+    has_only |= argument.starts_with("--only");
+    command += " " + shell_quoted(argument);
+  }
+  const std::size_t open = scenario_.name.rfind('[');
+  if (!has_only && scenario_.name.ends_with(']') && open != std::string::npos) {
+    command += " --only " + shell_quoted(scenario_.name.substr(open));
+  }
+  return command + fmt::format(" --steps {}:{}", step, step + 1);
+}
+
+int ReplayRun::finish(bool interrupted) {
+  const compare::Totals& totals = comparator_ ? comparator_->totals() : own_totals_;
+  if (totals.first_divergence) {
+    const std::int64_t at = totals.first_divergence->step;
+    reporter_.first_divergence(*totals.first_divergence, oracle::marked_event(subject_->plan.steps.at(
+                                                             static_cast<std::size_t>(at))),
+                               totals, reproduce(at));
+  }
+  const SourceInfo& subject = subject_->source->info();
+  const bool wide = comparator_ && !(subject.bit_exact && reference_source_->info().bit_exact);
+  if (wide) {
+    const SourceInfo& yardstick = subject.bit_exact ? reference_source_->info() : subject;
+    reporter_.values(errors_.rows(), yardstick.engine + ", profile " + yardstick.config.profile.name);
+  }
+  const bool whole = !interrupted && !stopped_;
+  bool hold = true;
+  if (options_.expect && whole && options_.resume.empty()) hold = expectations_hold();
+  int code = totals.passed() && hold ? kDone : kFailed;
+  if (code == kDone && comparator_ && totals.nothing_compared()) {
+    fmt::print(stderr, "dsv4-oracle: nothing was compared\n");
+    code = kUsage;
+  }
+  if (interrupted) code = kInterrupted;
+  if (writer_) {
+    if (whole) {
+      writer_->finish();
+    } else {
+      fmt::print(stderr, "the dump ends early and is kept as {}\n", writer_->partial_path());
+    }
+  }
+  const auto steps = static_cast<std::int64_t>(subject_->plan.steps.size());
+  if (comparator_ || shared_.json) {
+    reporter_.summary({totals, stopped_ || interrupted ? steps - steps_done_ : 0, code});
+  } else {
+    std::cout << fmt::format("{} of {} steps{}{}\n", steps_done_, steps,
+                             totals.findings > 0 ? fmt::format(", {} findings", totals.findings) : "",
+                             writer_ && whole ? ", " + dump_path_ + " (" + size_text(writer_->bytes()) + ")" : "");
+  }
+  return code;
+}
+
+int ReplayRun::run() {
+  choose_profiles();
+  set_up_subject();
+  set_up_reference();
+  set_up_comparison();
+  set_up_dump();
+  std::int64_t tokens = 0;
+  for (const StepPlan& plan : subject_->plan.steps) tokens += static_cast<std::int64_t>(plan.rows.size());
+  bool interrupted = false;
+  {
+    oracle::Progress progress(scenario_.name, tokens, "tokens", !shared_.quiet);
+    while (const StepPlan* plan = subject_->source->upcoming()) {
+      const auto rows = static_cast<std::int64_t>(plan->rows.size());
+      const std::int64_t index = plan->index;
+      if (!step()) {
+        stopped_ = subject_->source->upcoming() != nullptr;
+        break;
+      }
+      progress.advance(rows, fmt::format("step {} of {}", index + 1, subject_->plan.steps.size()));
+      if (oracle::interrupted()) {
+        interrupted = true;
+        break;
+      }
+    }
+  }
+  return finish(interrupted);
+}
+
+int replay_run(const scenario::Scenario& scenario, const ReplayOptions& options, const Shared& shared,
+               report::Reporter& reporter, const std::string& dump_path) {
+  return ReplayRun(scenario, options, shared, reporter, dump_path).run();
+}
+
+}  // namespace dsv4::cli

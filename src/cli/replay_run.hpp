@@ -1,0 +1,83 @@
+/// One run of `replay`: engines, feeding, comparison, dump, checks and expectations, step by step.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "cli/replay_options.hpp"
+#include "compare/comparator.hpp"
+#include "io/dump_reader.hpp"
+#include "io/dump_writer.hpp"
+#include "oracle/data_coverage.hpp"
+#include "oracle/runner.hpp"
+#include "oracle/sequential.hpp"
+
+namespace dsv4::cli {
+
+class ReplayRun {
+ public:
+  ReplayRun(const scenario::Scenario& scenario, const ReplayOptions& options, const Shared& shared,
+            report::Reporter& reporter, std::string dump_path);
+  ~ReplayRun();
+
+  int run();
+
+ private:
+  /// An engine with what drives it.
+  struct Side {
+    RunPlan plan;
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<oracle::Runner> runner;
+    std::unique_ptr<oracle::LiveSource> source;
+  };
+
+  void choose_profiles();
+  void set_up_subject();
+  void set_up_reference();
+  void set_up_comparison();
+  void set_up_dump();
+  std::unique_ptr<Side> make_side(const std::string& engine, const Profile& profile);
+
+  /// One step; false when the run must stop.
+  bool step();
+  void judge(oracle::Lockstep::Pair& pair, compare::StepComparison& comparison);
+  void dump(StepObservation observation);
+  void checkpoint(std::int64_t step);
+  bool expectations_hold();
+  bool print_expectation(const std::string& what, bool holds, const std::string& detail);
+  std::string reproduce(std::int64_t step) const;
+  int finish(bool interrupted);
+
+  const scenario::Scenario& scenario_;
+  const ReplayOptions& options_;
+  const Shared& shared_;
+  report::Reporter& reporter_;
+  std::string dump_path_;
+
+  oracle::Selection selection_;  ///< what is dumped and compared
+  oracle::Selection gathered_;   ///< what is observed
+  Profile subject_profile_;
+  Profile reference_profile_;
+  std::shared_ptr<const WeightSource> weights_;
+  std::shared_ptr<const HiddenSource> hidden_;
+  std::unique_ptr<Side> subject_;
+  std::unique_ptr<Side> reference_;            ///< null: a dump, or nothing
+  std::unique_ptr<io::DumpReader> reference_file_;
+  ObservationSource* reference_source_ = nullptr;
+  std::unique_ptr<oracle::Lockstep> lockstep_;
+  std::unique_ptr<compare::Rules> rules_;
+  std::unique_ptr<compare::Comparator> comparator_;
+  std::unique_ptr<io::DumpWriter> writer_;
+  std::unique_ptr<oracle::SequentialCheck> sequential_;
+  oracle::DataCoverage data_coverage_;
+  compare::ErrorTable errors_;
+  compare::Totals own_totals_;                 ///< where nothing is compared: findings of checks
+  std::map<std::int64_t, std::string> checkpoints_;
+  std::int64_t steps_done_ = 0;
+  bool stopped_ = false;                       ///< before the plan's end
+  bool nonfinite_failure_ = false;
+};
+
+}  // namespace dsv4::cli
