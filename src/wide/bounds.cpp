@@ -56,18 +56,6 @@ Values block_norms(const Eigen::Ref<const Values>& rows, int block, std::span<co
   return norms;
 }
 
-std::vector<double> product_counts(std::int64_t k) {
-  constexpr std::int64_t kBlock = 128;
-  const std::int64_t blocks = (k + kBlock - 1) / kBlock;
-  std::vector<double> counts(static_cast<std::size_t>(k));
-  for (std::int64_t i = 0; i < k; ++i) {
-    const std::int64_t block = i / kBlock;
-    const std::int64_t block_end = std::min(k, (block + 1) * kBlock);
-    counts[static_cast<std::size_t>(i)] = static_cast<double>((block_end - i) + (blocks - block));
-  }
-  return counts;
-}
-
 std::vector<double> lane_counts(std::int64_t n) {
   const std::int64_t steps = (n + 31) / 32;
   std::vector<double> counts(static_cast<std::size_t>(n));

@@ -59,15 +59,11 @@ inline double roundings(double count) {
 /// five levels of the tree.
 inline double lane_roundings(std::int64_t n) { return static_cast<double>((n + 31) / 32 + 5); }
 
-/// Weighted norms of blocks. For a product whose term i passes count_i float32 roundings,
-///   |error| <= gamma(sum over blocks of sum_i count_i |x_i y_i|)
-///           <= sum over blocks of sqrt(sum_i count_i x_i^2) sqrt(sum_i count_i y_i^2)   (Cauchy-Schwarz)
-/// so that the bounds of a whole matrix product are a product of two matrices of norms. Result: [rows, blocks].
+/// Weighted norms of blocks, [rows, blocks]. Where term i of a sum of products passes count_i float32 roundings,
+///   |error| / u <= sum_i count_i |x_i y_i|
+///               <= sum over blocks of sqrt(sum_i count_i x_i^2) sqrt(sum_i count_i y_i^2)   (Cauchy-Schwarz)
+/// so that the bounds of a whole matrix of such sums are a product of two matrices of norms.
 Values block_norms(const Eigen::Ref<const Values>& rows, int block, std::span<const double> counts);
-
-/// Counts for a matrix product of inner length k (docs/numerics.md 6): within a block of 128 term i of the fold
-/// passes (block length - i) roundings, and a block's sum as many more as blocks follow it, itself included.
-std::vector<double> product_counts(std::int64_t k);
 
 /// Counts for dot32 over n (docs/numerics.md 5): element i belongs to lane step floor(i / 32) of ceil(n / 32).
 std::vector<double> lane_counts(std::int64_t n);
