@@ -209,6 +209,7 @@ class Aligned {
     tokens_.assign(token_set_.begin(), token_set_.end());
     requests_.assign(request_set_.begin(), request_set_.end());
     for (StepObservation& side : sides_) {
+      side.step = -1;
       side.event = "aligned by token";
       side.layers.resize(reference.config.layers.size());
       fill_batch(side.batch);
@@ -234,7 +235,7 @@ class Aligned {
   void find_places(int layer, TensorId id) {
     Both both{places_of(*infos_[0], runs_[0], layer, id), places_of(*infos_[1], runs_[1], layer, id)};
     if (both[0].empty() && both[1].empty()) return;
-    Skip skip{Skip::Kind::skipped, 0, layer, std::string(name(info(id).stage)), std::string(info(id).name), ""};
+    Skip skip{Skip::Kind::skipped, -1, layer, std::string(name(info(id).stage)), std::string(info(id).name), ""};
     if (is_physical(id) || is_key(id)) {
       skip.reason = is_key(id) ? "key of the alignment" : "physical place, depends on the batch";
       skips_.push_back(std::move(skip));

@@ -31,8 +31,8 @@ class TokenAligner {
   /// Digests of a side's state at its end are those of its last step; false leaves them out (several runs).
   void compare_final_state(bool yes) { final_state_ = yes; }
 
-  /// One StepComparison whose rows are tokens (entries) ordered by request and position; its skips say what had
-  /// no counterpart.
+  /// One StepComparison, step -1, whose rows are tokens (entries) ordered by request and position; its skips say
+  /// what had no counterpart.
   StepComparison compare();
   const Totals& totals() const;
 

@@ -53,8 +53,8 @@ class TextReporter : public Reporter {
     for (const compare::Skip& skip : comparison.skips) ++reasons_[{skip.kind, skip.reason}];
     const bool quiet = differing == 0 && comparison.findings.empty() && facts.nonfinite_tensors == 0;
     if (options_.verbose || !quiet) {
-      std::string text = fmt::format("step {}: {} tokens, {} tensors compared", facts.step, facts.tokens,
-                                     comparison.comparisons.size());
+      std::string text = facts.step < 0 ? facts.event : fmt::format("step {}: {} tokens", facts.step, facts.tokens);
+      text += fmt::format(", {} tensors compared", comparison.comparisons.size());
       if (differing > 0) text += fmt::format(", {} differ, {} fail", differing, failed);
       if (facts.nonfinite_tensors > 0) text += fmt::format(", {} with inf or NaN", facts.nonfinite_tensors);
       if (dont_care_mismatches > 0) text += fmt::format(", {} don't-care elements differ", dont_care_mismatches);
@@ -72,8 +72,9 @@ class TextReporter : public Reporter {
   void first_divergence(const Comparison& c, const std::string& event, const compare::Totals& totals,
                         const std::string& reproduce) override {
     const std::string_view what = c.verdict == Verdict::diverged ? "DIVERGED" : "DIFFERS";
-    line("{} at step {}, {}, stage {}, tensor {}  (verdict {}, rule {})", what, c.step, layer_name(c.layer), c.stage,
-         c.tensor, compare::name(c.verdict), c.rule);
+    const std::string when = c.step < 0 ? "by token" : fmt::format("at step {}", c.step);
+    line("{} {}, {}, stage {}, tensor {}  (verdict {}, rule {})", what, when, layer_name(c.layer), c.stage, c.tensor,
+         compare::name(c.verdict), c.rule);
     if (!event.empty()) field("event", event);
     if (!c.first.empty()) {
       field("where", describe(c.meaning) + "   coordinate " + describe_coordinate(c.first));
