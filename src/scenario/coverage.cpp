@@ -124,7 +124,7 @@ class Observer {
     if (step.kind == StepKind::compute || step.kind == StepKind::graph) compute(step);
     lifecycle(step, event);
     if (step.kind == StepKind::restore) restore(step);
-    last_event_ = event.items().begin().value().dump();
+    last_event_ = kind_ + event.items().begin().value().dump();
   }
 
   std::set<std::string> take() { return std::move(facts_); }
@@ -289,7 +289,7 @@ class Observer {
     note("restore.evicted", kind_ == "restore");
     const auto event = nlohmann::ordered_json::parse(step.event);
     note("restore.chunked",
-         (kind_ == "resume" || kind_ == "load") && event.items().begin().value().dump() == last_event_);
+         (kind_ == "resume" || kind_ == "load") && kind_ + event.items().begin().value().dump() == last_event_);
     for (const RequestStep& share : step.requests) {
       const KeepFrom& from = share.from;
       const std::int32_t n = share.committed;
