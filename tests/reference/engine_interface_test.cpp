@@ -78,6 +78,50 @@ TEST_CASE("writes name every row written, with owner, index, slot and bytes") {
   }
 }
 
+TEST_CASE("a restore step writes only what it does not keep, and only what is live at the committed length") {
+  for (const C128State form : {C128State::ring, C128State::online}) {
+    RunConfig config = tiny_config({LayerKind::csa, LayerKind::hca});
+    config.cache.c128_state = form;
+    Harness harness(config);
+    harness.admit("a");
+    harness.prefill(0, 139);
+    const auto before = harness.state(0);
+    KeepFrom keep{.window = 130, .state_c4 = 137, .state_index = 139, .state_c128 = 139, .entries_c4 = 33,
+                  .entries_c128 = 1};
+    harness.run(harness.plans.restore(0, 12, 139, keep));
+    const auto count = [&](int layer, Cache cache) {
+      int rows = 0;
+      std::int32_t first = 1000;
+      for (const Write& write : harness.engine().writes(layer)) {
+        if (write.cache != cache) continue;
+        ++rows;
+        first = std::min(first, write.index);
+      }
+      return std::pair(rows, first);
+    };
+    REQUIRE(count(0, Cache::window) == std::pair(9, 130));
+    REQUIRE(count(0, Cache::state) == std::pair(2, 137));
+    REQUIRE(count(0, Cache::index_state) == std::pair(0, 1000));
+    REQUIRE(count(0, Cache::entries) == std::pair(1, 33));
+    REQUIRE(count(0, Cache::index_entries) == std::pair(1, 33));
+    REQUIRE(count(1, Cache::state) == std::pair(0, 1000));
+    REQUIRE(count(1, Cache::entries) == std::pair(0, 1000));
+    REQUIRE(harness.state(0) == before);
+    REQUIRE(harness.engine().tensor(0, TensorId::q) == nullptr);
+
+    // Rows up to 100 come again, but what counts is what lives at 139: window rows from 12, no state, no entries.
+    StepPlan early = harness.plans.restore(0, 12, 139, {.entries_c4 = 34, .entries_c128 = 1});
+    early.rows.resize(89);
+    early.requests[0].row_count = 89;
+    early.requests[0].end = 101;
+    harness.run(early);
+    REQUIRE(count(0, Cache::window) == std::pair(89, 12));
+    REQUIRE(count(0, Cache::state) == std::pair(0, 1000));
+    if (form == C128State::ring) REQUIRE(count(1, Cache::state) == std::pair(0, 1000));
+    if (form == C128State::ring) REQUIRE(harness.state(0) == before);
+  }
+}
+
 TEST_CASE("online state: one bank a row while verifying, the accepted one committed") {
   RunConfig config = tiny_config({LayerKind::hca});
   config.cache.c128_state = C128State::online;
