@@ -73,10 +73,17 @@ template <int kRows, int kTogether, int kDim, int kKeyStride>
   }
 }
 
-/// rows [heads][dim] to columns [dim][padded]; columns beyond `heads` are 0.
+/// rows [heads][dim] to columns [dim][padded]; columns beyond `heads` are 0. dim is a multiple of kWidth.
 DSV4_TILE void transpose_query(const float* rows, int64_t heads, int64_t dim, int64_t padded, float* out) {
-  for (int64_t h = 0; h < padded; ++h) {
-    for (int64_t d = 0; d < dim; ++d) out[d * padded + h] = h < heads ? rows[h * dim + d] : 0.0F;
+  for (int64_t h = 0; h < padded; h += kWidth) {
+    for (int64_t d = 0; d < dim; d += kWidth) {
+      Vec square[kWidth] = {};
+      for (int i = 0; i < kWidth; ++i) {
+        if (h + i < heads) square[i] = load(rows + (h + i) * dim + d);
+      }
+      transpose<kWidth>(square);
+      for (int i = 0; i < kWidth; ++i) store(out + (d + i) * padded + h, square[i]);
+    }
   }
 }
 

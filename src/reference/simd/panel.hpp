@@ -28,6 +28,29 @@ DSV4_TILE Halves8 high_pairs(Halves8 a, Halves8 b) {
   return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
+#if defined(__AVX512F__)
+DSV4_TILE Vec low_pairs(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+DSV4_TILE Vec high_pairs(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+#elif defined(__AVX2__)
+DSV4_TILE Vec low_pairs(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+DSV4_TILE Vec high_pairs(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+#else
+DSV4_TILE Vec low_pairs(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+}
+DSV4_TILE Vec high_pairs(Vec a, Vec b) {
+  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
+#endif
+
 /// Rows become columns: kCount vectors of kCount elements. Interleaving vector i with vector i + kCount / 2,
 /// log2 (kCount) times, is a transposition.
 template <int kCount, class V>
