@@ -2,13 +2,15 @@
 ///
 /// Bounds of the two-pass form. With c the key's place, u a float32 rounding:
 ///   logits    z = rn(dot32 * scale): the dot by Cauchy-Schwarz over its lane steps, one rounding more.
-///   weights   e = exp(rn(z - m)) relative to exp(z - m) with the same m: exp(dz + u |z - m|) (1 + u) - 1. Another
-///             engine's m may differ, but it is the same factor in every weight and in the sink term, so it leaves
-///             out; only the rounding of z - m sees it.
-///   output    the fold rounds the term of key i once for each key from i on; the denominator is a sum32, the sink
+///   weights   e = exp(rn(z - m)) relative to exp(z - m) with the same m: exp(dz + u |z - m|) (1 + u) - 1.
+///   Another
+///             engine's m may differ, but it is the same factor in every weight and in the sink term, so it
+///             leaves out; only the rounding of z - m sees it.
+///   output    the fold rounds the term of key i once for each key from i on; the denominator is a sum32, the
+///   sink
 ///             term and one addition; then one division.
-/// The online form rounds weights to bf16 relative to the running maximum, so there nothing cancels: the balls of z,
-/// m, e, the rescaling factors, L and O are carried through the blocks.
+/// The online form rounds weights to bf16 relative to the running maximum, so there nothing cancels: the
+/// balls of z, m, e, the rescaling factors, L and O are carried through the blocks.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -51,7 +53,8 @@ struct Logits {
 void collect(const Layer& layer, Cache cache, std::span<const std::int32_t> slots,
              std::unordered_map<std::int64_t, Eigen::Index>& rows, std::vector<double>& values) {
   for (const std::int32_t slot : slots) {
-    if (slot < 0 || !rows.try_emplace(slot, static_cast<Eigen::Index>(values.size() / kHeadDim)).second) continue;
+    if (slot < 0 || !rows.try_emplace(slot, static_cast<Eigen::Index>(values.size() / kHeadDim)).second)
+      continue;
     values.resize(values.size() + kHeadDim);
     layer.caches.read_kv(cache, slot, values.data() + values.size() - kHeadDim);
   }
@@ -80,7 +83,8 @@ void list_keys(const Layer& layer, TensorId id, int token, std::size_t first_pla
 Logits logits(const Values& q, const KeyStore& store, std::span<const Key> keys, double scale) {
   Logits out;
   out.key.resize(std::ssize(keys), kHeadDim);
-  for (std::size_t i = 0; i < keys.size(); ++i) out.key.row(static_cast<Eigen::Index>(i)) = store.rows.row(keys[i].row);
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    out.key.row(static_cast<Eigen::Index>(i)) = store.rows.row(keys[i].row);
   static const std::vector<double> counts = lane_counts(kHeadDim);
   out.z.value = (q * out.key.transpose()) * scale;
   out.z.radius = block_norms(q, kLaneStep, counts) * block_norms(out.key, kLaneStep, counts).transpose();
@@ -100,7 +104,8 @@ Ball logarithm(Ball a) {
   return {value, a.radius == 0 ? 0 : -std::log1p(-std::min(a.radius / a.value, 1.0))};
 }
 
-void two_pass(const Logits& logits, std::span<const double> sinks, std::int64_t list_width, TokenResult& result) {
+void two_pass(const Logits& logits, std::span<const double> sinks, std::int64_t list_width,
+              TokenResult& result) {
   const Eigen::Index heads = logits.z.rows();
   const Eigen::Index keys = logits.z.columns();
   Values weights(heads, keys);
@@ -135,8 +140,8 @@ void two_pass(const Logits& logits, std::span<const double> sinks, std::int64_t 
     for (Eigen::Index c = 0; c < kHeadDim; ++c) {
       result.out.set(head, c, stepped(result.out.at(head, c) / denominators[h]));
     }
-    // m + log(L) with another m is the same number; its roundings are of log(L), which m's radius may shift, and of
-    // the sum.
+    // m + log(L) with another m is the same number; its roundings are of log(L), which m's radius may shift,
+    // and of the sum.
     const Ball log_sum = logarithm(sums[h]);
     const double log_rounding = kUnit * (std::fabs(log_sum.value) + log_sum.radius + maxima[h].radius);
     result.lse[h] = stepped({maxima[h].value + log_sum.value, log_sum.radius + log_rounding});
@@ -180,14 +185,16 @@ void online(const Logits& logits, std::span<const Key> keys, std::span<const dou
       s.sum = stepped(s.sum * factor + sum);
       s.m = m;
       s.seen = s.seen || m.value > -kInf;
-      const double rescale = roundings(static_cast<double>(count) + 1);  // rn(O f), then every step of the fold
+      const double rescale =
+          roundings(static_cast<double>(count) + 1);  // rn(O f), then every step of the fold
       for (Eigen::Index c = 0; c < kHeadDim; ++c) {
         Ball o = result.out.at(head, c) * factor;
         o.radius += rescale * (std::fabs(o.value) + o.radius) + kTiny;
         result.out.set(head, c, o);
       }
       for (Eigen::Index i = 0; i < count; ++i) {
-        p.radius(head, i) += (p.value(head, i) + p.radius(head, i)) * roundings(static_cast<double>(count - i));
+        p.radius(head, i) +=
+            (p.value(head, i) + p.radius(head, i)) * roundings(static_cast<double>(count - i));
       }
     }
     result.out.value += p.value * logits.key.middleRows(first, count);
@@ -213,7 +220,8 @@ void attention_core(Layer& layer) {
   const KeyStore store = read_keys(layer);
   const std::vector<double> sinks(layer.weights->attn_sink.begin(), layer.weights->attn_sink.end());
   const bool compressed = has_compressor(layer.kind);
-  const std::int64_t list_width = kWindow + (compressed ? layer.tensor(TensorId::compressed_slots)->dim(1) : 0);
+  const std::int64_t list_width =
+      kWindow + (compressed ? layer.tensor(TensorId::compressed_slots)->dim(1) : 0);
   const double scale = layer.exact() ? 1 / std::sqrt(static_cast<double>(kHeadDim)) : kScaleF32;
   const bool online_form = layer.axis<Softmax>() == Softmax::online64_bf16_p && !layer.exact();
   const double empty_lse = layer.axis<EmptyLse>() == EmptyLse::plus_inf ? kInf : -kInf;
@@ -231,7 +239,8 @@ void attention_core(Layer& layer) {
       result.out = Balls(Values::Zero(heads, kHeadDim));
       std::fill(result.lse.begin(), result.lse.end(), Ball{empty_lse, 0});
     } else {
-      const Logits z = logits(Eigen::Map<const Values>(q.data() + i * q.cols(), heads, kHeadDim), store, keys, scale);
+      const Logits z =
+          logits(Eigen::Map<const Values>(q.data() + i * q.cols(), heads, kHeadDim), store, keys, scale);
       if (online_form) {
         online(z, keys, sinks, result);
       } else {
@@ -241,7 +250,8 @@ void attention_core(Layer& layer) {
     result.out.reshape(1, heads * kHeadDim);
     out.value.row(i) = result.out.value.row(0);
     out.radius.row(i) = result.out.radius.row(0);
-    for (Eigen::Index head = 0; head < heads; ++head) lse.set(i, head, result.lse[static_cast<std::size_t>(head)]);
+    for (Eigen::Index head = 0; head < heads; ++head)
+      lse.set(i, head, result.lse[static_cast<std::size_t>(head)]);
   }
   layer.publish_bf16(TensorId::attention_out, {heads, kHeadDim}, std::move(out));
   layer.publish_f32(TensorId::attention_lse, {heads}, lse);

@@ -1,4 +1,5 @@
-/// attention.lists: the keys of each token as physical slots, with their logical indices (docs/numerics.md 14).
+/// attention.lists: the keys of each token as physical slots, with their logical indices (docs/numerics.md
+/// 14).
 #include <algorithm>
 
 #include "wide/stages.hpp"

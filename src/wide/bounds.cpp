@@ -50,8 +50,8 @@ Values block_norms(const Eigen::Ref<const Values>& rows, int block, std::span<co
   for (Eigen::Index b = 0; b < blocks; ++b) {
     const Eigen::Index first = b * block;
     const Eigen::Index length = std::min<Eigen::Index>(block, rows.cols() - first);
-    norms.col(b) = (rows.middleCols(first, length).cwiseAbs2() * weights.segment(first, length).transpose())
-                       .cwiseSqrt();
+    norms.col(b) =
+        (rows.middleCols(first, length).cwiseAbs2() * weights.segment(first, length).transpose()).cwiseSqrt();
   }
   return norms;
 }
@@ -59,7 +59,8 @@ Values block_norms(const Eigen::Ref<const Values>& rows, int block, std::span<co
 std::vector<double> lane_counts(std::int64_t n) {
   const std::int64_t steps = (n + 31) / 32;
   std::vector<double> counts(static_cast<std::size_t>(n));
-  for (std::int64_t i = 0; i < n; ++i) counts[static_cast<std::size_t>(i)] = static_cast<double>(steps - i / 32 + 5);
+  for (std::int64_t i = 0; i < n; ++i)
+    counts[static_cast<std::size_t>(i)] = static_cast<double>(steps - i / 32 + 5);
   return counts;
 }
 

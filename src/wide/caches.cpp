@@ -36,7 +36,8 @@ void decode_kv(const std::byte* row, double* out) {
     const auto scale = std::to_integer<std::uint8_t>(row[layout::kKvValueBytes + i / layout::kKvBlock]);
     out[i] = e4m3_value(std::to_integer<std::uint8_t>(row[i])) * ue8m0_value(scale);
   }
-  for (int i = 0; i < kRopeDim; ++i) out[kNopeDim + i] = bf16_value(load<std::uint16_t>(row + kNopeDim + 2 * i));
+  for (int i = 0; i < kRopeDim; ++i)
+    out[kNopeDim + i] = bf16_value(load<std::uint16_t>(row + kNopeDim + 2 * i));
 }
 
 void decode_index_fp4(const std::byte* row, double* out) {
@@ -53,9 +54,13 @@ double decode_index_fp8(const std::byte* row, double* out) {
   return load<float>(row + kIndexDim);
 }
 
-bool is_state(Cache cache) { return cache == Cache::state || cache == Cache::index_state; }
+bool is_state(Cache cache) {
+  return cache == Cache::state || cache == Cache::index_state;
+}
 
-std::size_t at(Cache cache) { return static_cast<std::size_t>(cache); }
+std::size_t at(Cache cache) {
+  return static_cast<std::size_t>(cache);
+}
 
 }  // namespace
 
@@ -79,7 +84,7 @@ Caches::Caches(const RunConfig& config, int layer)
                                                 : cache_config.c128_state == C128State::ring;
       by_base_[c] = ring || online_;
       if (by_base_[c]) {
-        base_rows_[c] = online_                       ? online_banks(cache_config)
+        base_rows_[c] = online_                   ? online_banks(cache_config)
                         : kind_ == LayerKind::csa ? ring_rows_c4(cache_config)
                                                   : ring_rows_c128(cache_config);
         shape.pages = base_rows_[c] * config.state_bases;
@@ -89,8 +94,8 @@ Caches::Caches(const RunConfig& config, int layer)
       shape.pitch = shape.page_rows * shape.value_bytes;
     } else {
       const bool index = cache == Cache::index_entries;
-      shape.page_rows = cache == Cache::window      ? cache_config.swa_page
-                        : index                     ? cache_config.index_page
+      shape.page_rows = cache == Cache::window    ? cache_config.swa_page
+                        : index                   ? cache_config.index_page
                         : kind_ == LayerKind::csa ? cache_config.c4_page
                                                   : cache_config.c128_page;
       const auto rows = static_cast<int>(shape.page_rows);
@@ -102,7 +107,8 @@ Caches::Caches(const RunConfig& config, int layer)
                             : fp4_ ? layout::kIndexFp4ValueBytes
                                    : layout::kIndexFp8ValueBytes;
         shape.scale_bytes = index ? 4 : layout::kKvScaleBytes;
-        const std::int64_t natural = index ? layout::index_page_bytes(rows, fp4_) : layout::kv_page_bytes(rows);
+        const std::int64_t natural =
+            index ? layout::index_page_bytes(rows, fp4_) : layout::kv_page_bytes(rows);
         shape.pitch = cache_config.pitch.value_or(natural);
       }
     }

@@ -1,8 +1,8 @@
 /// The caches of one layer of the wide engine: sizes, addresses, lifecycle, and what a row holds.
 /// Implements docs/numerics.md 12.2, 12.3, 14 and 20 (state addresses).
 ///
-/// In quantised profiles rows are the profile's bytes. In `exact` a row is its float64 values: 512 or 128 of a key,
-/// kv then score (or max, sum, kv) of a state row; rows given in the profile's bytes are converted.
+/// In quantised profiles rows are the profile's bytes. In `exact` a row is its float64 values: 512 or 128 of
+/// a key, kv then score (or max, sum, kv) of a state row; rows given in the profile's bytes are converted.
 #pragma once
 
 #include <array>
@@ -62,7 +62,7 @@ class Caches {
   bool exact_;
   bool fp4_;
   bool online_;
-  std::array<bool, kCacheCount> by_base_{};        ///< addressed by state base, not by a block table
+  std::array<bool, kCacheCount> by_base_{};            ///< addressed by state base, not by a block table
   std::array<std::int64_t, kCacheCount> base_rows_{};  ///< ring rows or banks
   std::array<std::optional<RowMemory>, kCacheCount> memories_;
 };

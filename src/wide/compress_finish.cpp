@@ -1,5 +1,5 @@
-/// compress.finish and indexer.finish: bf16, RMS norm, RoPE at the group's first position, for index keys Hadamard,
-/// quantisation, page (docs/numerics.md 12.7).
+/// compress.finish and indexer.finish: bf16, RMS norm, RoPE at the group's first position, for index keys
+/// Hadamard, quantisation, page (docs/numerics.md 12.7).
 #include <cstring>
 
 #include "model/layout.hpp"
@@ -20,7 +20,8 @@ std::vector<std::byte> packed_index(const Quantised& key, Eigen::Index row, bool
     std::memcpy(bytes.data() + layout::kIndexFp8ValueBytes, &scale, sizeof scale);
     return bytes;
   }
-  for (int i = 0; i < kIndexDim; i += 2) bytes.push_back(static_cast<std::byte>(codes[i] | codes[i + 1] << 4));
+  for (int i = 0; i < kIndexDim; i += 2)
+    bytes.push_back(static_cast<std::byte>(codes[i] | codes[i + 1] << 4));
   for (Eigen::Index block = 0; block < key.blocks; ++block) {
     bytes.push_back(static_cast<std::byte>(key.scales[static_cast<std::size_t>(row * key.blocks + block)]));
   }
@@ -33,14 +34,16 @@ std::vector<std::vector<std::byte>> publish_index_keys(Layer& layer, Balls keys)
   keys = layer.publish_bf16(TensorId::indexer_entry, {kIndexDim}, std::move(keys));
   std::vector<std::vector<std::byte>> rows(static_cast<std::size_t>(keys.rows()));
   if (layer.exact()) {
-    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = exact_row(keys.value, static_cast<Eigen::Index>(i));
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      rows[i] = exact_row(keys.value, static_cast<Eigen::Index>(i));
     return rows;
   }
   const bool fp4 = layer.axis<IndexCache>() == IndexCache::fp4;
   const Quantised codes = quantise(keys, kIndexDim, index_format(fp4));
-  layer.publish_codes(TensorId::indexer_codes, TensorId::indexer_scales, {kIndexDim}, {codes.blocks}, codes, fp4,
-                      !fp4);
-  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = packed_index(codes, static_cast<Eigen::Index>(i), fp4);
+  layer.publish_codes(TensorId::indexer_codes, TensorId::indexer_scales, {kIndexDim}, {codes.blocks}, codes,
+                      fp4, !fp4);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    rows[i] = packed_index(codes, static_cast<Eigen::Index>(i), fp4);
   layer.publish_bytes(TensorId::indexer_page_bytes, rows);
   return rows;
 }
@@ -60,16 +63,19 @@ void compress_finish(Layer& layer, const StepPlan& plan, bool indexer) {
     const std::int32_t first = entries[i].position + 1 - ratio(layer.kind);
     rotate(keys, static_cast<Eigen::Index>(i), self.width - kRopeDim, layer.rope.at(first), false);
   }
-  auto rows = indexer ? publish_index_keys(layer, std::move(keys))
-                      : publish_keys(layer, {compress_entry, compress_codes, compress_rope, compress_scales,
-                                             compress_page_bytes},
-                                     std::move(keys));
+  auto rows =
+      indexer
+          ? publish_index_keys(layer, std::move(keys))
+          : publish_keys(
+                layer, {compress_entry, compress_codes, compress_rope, compress_scales, compress_page_bytes},
+                std::move(keys));
   std::vector<std::int32_t> requests;
   std::vector<std::int32_t> indices;
   std::vector<std::int32_t> slots;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const RequestStep& step = plan.requests[entries[i].step];
-    const std::int64_t slot = layer.caches.slot(self.entries, {*step.tables, step.state_base}, entries[i].index);
+    const std::int64_t slot =
+        layer.caches.slot(self.entries, {*step.tables, step.state_base}, entries[i].index);
     layer.write(indexer ? Stage::indexer_finish : Stage::compress_finish, self.entries, slot, step.request,
                 entries[i].index, std::move(rows[i]));
     requests.push_back(step.request);

@@ -1,8 +1,8 @@
 /// compress.pool and indexer.pool: softmax over the window of each closed entry, channel by channel
 /// (docs/numerics.md 12.4); online C128 divides the running sums (12.5).
 ///
-/// Bound: scores are given, so their maximum is exact; each weight has the rounding of its argument and of exp, a
-/// term of either fold is rounded once for each row from its own on, and the quotient once.
+/// Bound: scores are given, so their maximum is exact; each weight has the rounding of its argument and of
+/// exp, a term of either fold is rounded once for each row from its own on, and the quotient once.
 #include <algorithm>
 #include <limits>
 
@@ -33,8 +33,8 @@ Ball pooled_channel(const std::vector<WindowRow>& rows, std::size_t c) {
   return stepped(sum / denominator);
 }
 
-/// The window of an entry, positions ascending. Ratio 4 reads the columns [0, d) of the group before and [d, 2d) of
-/// its own; rows of earlier steps come from the state, which `states` keeps alive.
+/// The window of an entry, positions ascending. Ratio 4 reads the columns [0, d) of the group before and [d,
+/// 2d) of its own; rows of earlier steps come from the state, which `states` keeps alive.
 std::vector<WindowRow> window_rows(const Layer& layer, const StepPlan& plan, const Compressor& self,
                                    const Projections& step_rows, const ClosedEntry& entry,
                                    std::vector<std::vector<double>>& states) {
@@ -82,7 +82,8 @@ Balls pooled_online(const Layer& layer, const StepPlan& plan, const Compressor& 
     });
     if (entry == entries.end()) return;
     for (std::size_t c = 0; c < state.sum.size(); ++c) {
-      pooled.set(entry - entries.begin(), static_cast<Eigen::Index>(c), stepped(state.weighted[c] / state.sum[c]));
+      pooled.set(entry - entries.begin(), static_cast<Eigen::Index>(c),
+                 stepped(state.weighted[c] / state.sum[c]));
     }
   });
   return pooled;
@@ -94,8 +95,9 @@ void compress_pool(Layer& layer, const StepPlan& plan, bool indexer) {
   const Compressor self = compressor(layer, indexer);
   const std::vector<ClosedEntry> entries = closed_entries(layer, plan);
   const bool online = layer.caches.online() && !indexer;
-  layer.publish_f32(self.pooled, {self.width},
-                    online ? pooled_online(layer, plan, self, entries) : pooled_offline(layer, plan, self, entries));
+  layer.publish_f32(
+      self.pooled, {self.width},
+      online ? pooled_online(layer, plan, self, entries) : pooled_offline(layer, plan, self, entries));
   std::vector<std::int32_t> requests;
   std::vector<std::int32_t> indices;
   for (const ClosedEntry& entry : entries) {

@@ -1,5 +1,5 @@
-/// compress.state and indexer.state: the rows of kv and score + APE that later steps pool (docs/numerics.md 12.2,
-/// 12.3), or the running state of online C128 (12.5, 20).
+/// compress.state and indexer.state: the rows of kv and score + APE that later steps pool
+/// (docs/numerics.md 12.2, 12.3), or the running state of online C128 (12.5, 20).
 #include "wide/compressor.hpp"
 #include "wide/stages.hpp"
 
@@ -45,7 +45,8 @@ void write_rows(Layer& layer, const StepPlan& plan, const Compressor& self, Stag
   publish_places(layer, self.state_slot, self.state_token, slots, tokens);
 }
 
-/// One row a request, the state after its last token in bank 0; a verify step keeps one bank for each of its rows.
+/// One row a request, the state after its last token in bank 0; a verify step keeps one bank for each of its
+/// rows.
 void write_online(Layer& layer, const StepPlan& plan, const Compressor& self, Stage stage) {
   struct Row {
     std::int32_t slot;

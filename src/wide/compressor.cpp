@@ -78,7 +78,8 @@ std::vector<ClosedEntry> closed_entries(const Layer& layer, const StepPlan& plan
   std::vector<ClosedEntry> entries;
   for (std::size_t step = 0; step < plan.requests.size(); ++step) {
     const RequestStep& request = plan.requests[step];
-    const std::int32_t kept = layer.kind == LayerKind::csa ? request.from.entries_c4 : request.from.entries_c128;
+    const std::int32_t kept =
+        layer.kind == LayerKind::csa ? request.from.entries_c4 : request.from.entries_c128;
     for (std::int32_t index = std::max(request.begin / r, kept); (index + 1) * r <= request.end; ++index) {
       entries.push_back({step, index, (index + 1) * r - 1});
     }

@@ -1,5 +1,5 @@
-/// What the four compressor stages share: names and sizes of the main compressor and of the indexer's, the entries a
-/// step closes, and the scan of online state (docs/numerics.md 12).
+/// What the four compressor stages share: names and sizes of the main compressor and of the indexer's, the
+/// entries a step closes, and the scan of online state (docs/numerics.md 12).
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ struct Compressor {
   Cache state;
   Cache entries;
   const CompressorWeights& weights;
-  TensorId kv, score;                                  ///< project
+  TensorId kv, score;  ///< project
   TensorId state_kv, state_score, state_slot, state_token;
   TensorId pooled, pool_request, pool_index;
 };
@@ -36,7 +36,8 @@ std::vector<ClosedEntry> closed_entries(const Layer& layer, const StepPlan& plan
 /// First position from which a restore step writes the compressor's state.
 std::int32_t state_from(const Layer& layer, const RequestStep& step, bool indexer);
 
-/// A step's projections, one row for each batch row that is not padding; scores with the APE of their position.
+/// A step's projections, one row for each batch row that is not padding; scores with the APE of their
+/// position.
 struct Projections {
   Values kv;
   Balls score;  ///< before the float32 rounding
@@ -51,8 +52,8 @@ struct OnlineState {
   std::vector<Ball> weighted;
 };
 
-/// Runs the recurrence over the rows of every request and calls `after` for each token whose state is known: a group
-/// starts at its first token; in the middle of a group it goes on from bank 0.
+/// Runs the recurrence over the rows of every request and calls `after` for each token whose state is known:
+/// a group starts at its first token; in the middle of a group it goes on from bank 0.
 void scan_online(const Layer& layer, const StepPlan& plan, const Compressor& compressor,
                  const std::function<void(std::size_t step, std::size_t row, const OnlineState&)>& after);
 

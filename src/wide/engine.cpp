@@ -22,7 +22,8 @@ void check_axes(const Profile& profile) {
                        axis.axis == Axis::index_round || axis.axis == Axis::index_rotation ||
                        axis.axis == Axis::select_order || axis.axis == Axis::empty_lse;
     if (!known) {
-      throw UsageError("the wide engine does not compute axis " + std::string(axis.name) + ": " + std::string(value));
+      throw UsageError("the wide engine does not compute axis " + std::string(axis.name) + ": " +
+                       std::string(value));
     }
   }
 }
@@ -41,7 +42,9 @@ WideEngine::WideEngine(const RunConfig& config, std::shared_ptr<const WeightSour
   }
 }
 
-EngineInfo WideEngine::info() const { return {"wide", false, !config_.profile.exact, false, "cpu"}; }
+EngineInfo WideEngine::info() const {
+  return {"wide", false, !config_.profile.exact, false, "cpu"};
+}
 
 void WideEngine::want(const TensorSet& wanted) {
   Engine::want(wanted);
@@ -65,8 +68,8 @@ void WideEngine::run(const StageCall& call) {
   const StepPlan& plan = call.plan;
   switch (call.stage) {
     case Stage::layer_input:
-      return layer_input(layer, plan, *hidden_, config_.chain && call.layer > 0 ? &at(call.layer - 1) : nullptr,
-                         inputs_);
+      return layer_input(layer, plan, *hidden_,
+                         config_.chain && call.layer > 0 ? &at(call.layer - 1) : nullptr, inputs_);
     case Stage::q_down:
       return q_down(layer);
     case Stage::q_up:
@@ -130,7 +133,8 @@ void WideEngine::apply_writes(int layer, std::span<const Write> rows) {
   for (const Write& row : rows) at(layer).caches.put(row.cache, row.slot, row.bytes);
 }
 
-std::vector<std::byte> WideEngine::live_rows(int layer, Cache cache, std::span<const LiveRequest> live) const {
+std::vector<std::byte> WideEngine::live_rows(int layer, Cache cache,
+                                             std::span<const LiveRequest> live) const {
   std::vector<std::byte> bytes;
   for (const LiveRequest& request : live) at(layer).caches.append_live(cache, request, bytes);
   return bytes;

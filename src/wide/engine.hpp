@@ -1,13 +1,15 @@
-/// The wide engine: float64 between the profile's rounding points, judged by bounds and never by bits. It guards the
-/// reference engine, so it shares nothing with it: formulas, format tables, page code, slot arithmetic and state
-/// handling are its own.
+/// The wide engine: float64 between the profile's rounding points, judged by bounds and never by bits. It
+/// guards the reference engine, so it shares nothing with it: formulas, format tables, page code, slot
+/// arithmetic and state handling are its own.
 ///
-/// Profiles: `canonical` and `official` with the axes that differ between them, `index_rotation` and `empty_lse`;
-/// `exact` rounds and quantises nowhere, publishes float64 tensors (no codes, scales or page bytes; query codes are
-/// the values themselves) and holds float64 rows, so its state is no bytes. Other axis values: UsageError.
+/// Profiles: `canonical` and `official` with the axes that differ between them, `index_rotation` and
+/// `empty_lse`; `exact` rounds and quantises nowhere, publishes float64 tensors (no codes, scales or page
+/// bytes; query codes are the values themselves) and holds float64 rows, so its state is no bytes. Other axis
+/// values: UsageError.
 ///
-/// unrounded() holds, for tensors of floats the values before the last rounding, for codes x * 2^-e before conversion,
-/// for scales the quotient max(amax, floor) / M; bound() how far another engine may be from them (layer.hpp).
+/// unrounded() holds, for tensors of floats the values before the last rounding, for codes x * 2^-e before
+/// conversion, for scales the quotient max(amax, floor) / M; bound() how far another engine may be from them
+/// (layer.hpp).
 #pragma once
 
 #include <memory>

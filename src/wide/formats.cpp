@@ -18,9 +18,9 @@ double ieee_like(unsigned code, int exponent_bits, int mantissa_bits, int bias) 
   const unsigned mantissa = code & ((1U << mantissa_bits) - 1U);
   const int exponent = static_cast<int>(code >> mantissa_bits & ((1U << exponent_bits) - 1U));
   const bool negative = (code >> (exponent_bits + mantissa_bits) & 1U) != 0;
-  const double magnitude =
-      exponent == 0 ? std::ldexp(static_cast<double>(mantissa), 1 - bias - mantissa_bits)
-                    : std::ldexp(static_cast<double>(mantissa + (1U << mantissa_bits)), exponent - bias - mantissa_bits);
+  const double magnitude = exponent == 0 ? std::ldexp(static_cast<double>(mantissa), 1 - bias - mantissa_bits)
+                                         : std::ldexp(static_cast<double>(mantissa + (1U << mantissa_bits)),
+                                                      exponent - bias - mantissa_bits);
   return negative ? -magnitude : magnitude;
 }
 
@@ -28,14 +28,16 @@ std::vector<double> bf16_table() {
   std::vector<double> table(65536);
   for (unsigned code = 0; code < 65536; ++code) {
     table[code] = ieee_like(code, 8, 7, 127);
-    if ((code >> 7 & 0xFFU) == 0xFF) table[code] = (code & 0x7FU) != 0 ? kNaN : (code >> 15 != 0 ? -kInf : kInf);
+    if ((code >> 7 & 0xFFU) == 0xFF)
+      table[code] = (code & 0x7FU) != 0 ? kNaN : (code >> 15 != 0 ? -kInf : kInf);
   }
   return table;
 }
 
 std::array<double, 256> e4m3_table() {
   std::array<double, 256> table{};
-  for (unsigned code = 0; code < 256; ++code) table[code] = (code & 0x7FU) == 0x7F ? kNaN : ieee_like(code, 4, 3, 7);
+  for (unsigned code = 0; code < 256; ++code)
+    table[code] = (code & 0x7FU) == 0x7F ? kNaN : ieee_like(code, 4, 3, 7);
   return table;
 }
 
@@ -45,7 +47,8 @@ std::array<double, 16> e2m1_table() {
   return table;
 }
 
-/// The code in 0..count-1 whose value is nearest to `magnitude`, ties to the even code; values ascend with codes.
+/// The code in 0..count-1 whose value is nearest to `magnitude`, ties to the even code; values ascend with
+/// codes.
 template <class Table>
 unsigned nearest_code(const Table& table, unsigned count, double magnitude) {
   const auto end = table.begin() + count;
@@ -64,21 +67,27 @@ const std::array<double, 256> kE4m3 = e4m3_table();
 const std::array<double, 16> kE2m1 = e2m1_table();
 
 /// floor(log2 |x|) of a normal double.
-int exponent_of(double x) { return static_cast<int>(std::bit_cast<std::uint64_t>(x) >> 52 & 0x7FFU) - 1023; }
+int exponent_of(double x) {
+  return static_cast<int>(std::bit_cast<std::uint64_t>(x) >> 52 & 0x7FFU) - 1023;
+}
 
 }  // namespace
 
-double power_of_two(int e) { return std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52); }
+double power_of_two(int e) {
+  return std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52);
+}
 
 double round_to_grid(double x, int precision, int min_exponent) {
   if (!std::isfinite(x)) return x;
   const int quantum = std::max(exponent_of(x), min_exponent) - (precision - 1);
-  // Scaling by a power of two is exact here, and nearbyint rounds ties to even; x in float64's subnormal range
-  // is far below every grid in use.
+  // Scaling by a power of two is exact here, and nearbyint rounds ties to even; x in float64's subnormal
+  // range is far below every grid in use.
   return std::copysign(std::nearbyint(std::fabs(x) * power_of_two(-quantum)) * power_of_two(quantum), x);
 }
 
-double bf16_value(std::uint16_t code) { return kBf16[code]; }
+double bf16_value(std::uint16_t code) {
+  return kBf16[code];
+}
 
 double round_bf16(double x) {
   const double rounded = round_to_grid(x, 8, -126);
@@ -90,33 +99,41 @@ std::uint16_t bf16_code(double x) {
   const unsigned sign = std::signbit(x) ? 0x8000U : 0U;
   const double magnitude = std::fabs(round_bf16(x));
   if (std::isinf(magnitude)) return static_cast<std::uint16_t>(sign | 0x7F80U);
-  if (magnitude < 0x1p-126) return static_cast<std::uint16_t>(sign | static_cast<unsigned>(magnitude * 0x1p133));
+  if (magnitude < 0x1p-126)
+    return static_cast<std::uint16_t>(sign | static_cast<unsigned>(magnitude * 0x1p133));
   const int exponent = exponent_of(magnitude);
   const auto significand = static_cast<unsigned>(magnitude * power_of_two(7 - exponent));  // 128..255
   return static_cast<std::uint16_t>(sign | static_cast<unsigned>(exponent + 127) << 7 | (significand - 128U));
 }
 
-double e4m3_value(std::uint8_t code) { return kE4m3[code]; }
+double e4m3_value(std::uint8_t code) {
+  return kE4m3[code];
+}
 
 std::uint8_t e4m3_code(double x) {
   if (std::isnan(x)) return 0x7F;
   return static_cast<std::uint8_t>((std::signbit(x) ? 0x80U : 0U) | nearest_code(kE4m3, 127, std::fabs(x)));
 }
 
-double e2m1_value(std::uint8_t code) { return kE2m1[code & 0xFU]; }
+double e2m1_value(std::uint8_t code) {
+  return kE2m1[code & 0xFU];
+}
 
 std::uint8_t e2m1_code(double x) {
   if (std::isnan(x)) return 0x7;
   return static_cast<std::uint8_t>((std::signbit(x) ? 0x8U : 0U) | nearest_code(kE2m1, 8, std::fabs(x)));
 }
 
-double ue8m0_value(std::uint8_t code) { return code == 255 ? kNaN : power_of_two(static_cast<int>(code) - 127); }
+double ue8m0_value(std::uint8_t code) {
+  return code == 255 ? kNaN : power_of_two(static_cast<int>(code) - 127);
+}
 
 int scale_exponent(double amax_floored, double largest) {
   const double quotient = amax_floored / largest;
   if (std::isinf(quotient)) return 127;
   int exponent = 0;
-  const double fraction = std::frexp(quotient, &exponent);  // quotient = fraction * 2^exponent, fraction in [1/2, 1)
+  const double fraction =
+      std::frexp(quotient, &exponent);  // quotient = fraction * 2^exponent, fraction in [1/2, 1)
   return std::min(fraction == 0.5 ? exponent - 1 : exponent, 127);
 }
 

@@ -1,5 +1,5 @@
-/// Number formats of the wide engine, built from their definitions alone (docs/numerics.md 3 and 4): tables of
-/// values, and one rounding from float64 straight to the format. Nothing here is shared with src/arith.
+/// Number formats of the wide engine, built from their definitions alone (docs/numerics.md 3 and 4): tables
+/// of values, and one rounding from float64 straight to the format. Nothing here is shared with src/arith.
 ///
 /// Rounding is to nearest, ties to the even code. Codes that hold no number decode to NaN.
 #pragma once

@@ -1,4 +1,5 @@
-/// indexer.query: wq_b, RoPE, Hadamard and quantisation of the index query; head weights (docs/numerics.md 13, 18).
+/// indexer.query: wq_b, RoPE, Hadamard and quantisation of the index query; head weights (docs/numerics.md
+/// 13, 18).
 #include <cmath>
 
 #include "wide/product.hpp"
@@ -40,8 +41,8 @@ void indexer_query(Layer& layer) {
     return;
   }
   const Quantised codes = quantise(q, kIndexDim, index_format(fp4));
-  layer.publish_codes(TensorId::query_codes, TensorId::query_scales, {heads, kIndexDim}, {heads, codes.blocks}, codes,
-                      fp4, !fp4);
+  layer.publish_codes(TensorId::query_codes, TensorId::query_scales, {heads, kIndexDim},
+                      {heads, codes.blocks}, codes, fp4, !fp4);
   for (std::int64_t i = 0; i < tokens; ++i) {
     for (std::int64_t head = 0; head < heads; ++head) {
       Ball w = stepped(weights.at(i, head) * factor);

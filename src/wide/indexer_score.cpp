@@ -1,8 +1,8 @@
 /// indexer.score: ReLU(q.k) weighted over heads for every visible entry (docs/numerics.md 13, 18).
 ///
-/// Bound: q.k is a dot32 over 128 (Cauchy-Schwarz over its four lane steps); ReLU does not widen a ball; the sum over
-/// heads rounds a term at most lane_roundings(heads) times; FP8 multiplies by the key's scale once. With index_round
-/// bf16 the dot, each product and the sum are bf16 rounding points.
+/// Bound: q.k is a dot32 over 128 (Cauchy-Schwarz over its four lane steps); ReLU does not widen a ball; the
+/// sum over heads rounds a term at most lane_roundings(heads) times; FP8 multiplies by the key's scale once.
+/// With index_round bf16 the dot, each product and the sum are bf16 rounding points.
 #include <algorithm>
 
 #include "wide/stages.hpp"
@@ -35,10 +35,11 @@ Ball relu(Ball t) {
   return t;
 }
 
-/// Queries as the dot reads them: codes (FP8), dequantised (FP4), values (exact).
+/// Queries as the dot reads them: codes (FP8, whose scale is in the weights), dequantised (FP4), values
+/// (exact).
 Values queries(const Layer& layer) {
   Values q = layer.input(TensorId::query_codes);
-  if (layer.exact() || layer.axis<IndexCache>() == IndexCache::fp8) return q;
+  if (layer.tensor(TensorId::query_codes)->dtype() != DType::float4_e2m1fn) return q;
   const Values scales = layer.input(TensorId::query_scales);
   const Eigen::Index block = q.cols() / scales.cols();
   for (Eigen::Index i = 0; i < q.rows(); ++i) {
@@ -92,7 +93,8 @@ void indexer_score(Layer& layer, const StepPlan& plan) {
       const Eigen::Map<const Values> query(q.data() + row * q.cols(), heads, kIndexDim);
       Balls dots;
       dots.value = query * keys.rows.topRows(entries).transpose();
-      dots.radius = (block_norms(query, 32, counts) * keys.norms.topRows(entries).transpose()) * (kUnit * 1.001);
+      dots.radius =
+          (block_norms(query, 32, counts) * keys.norms.topRows(entries).transpose()) * (kUnit * 1.001);
       for (Eigen::Index j = 0; j < entries; ++j) {
         Ball score = head_sum(dots, j, weights.data() + row * weights.cols(), bf16_steps);
         const double scale = keys.scales[static_cast<std::size_t>(j)];

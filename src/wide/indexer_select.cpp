@@ -9,7 +9,9 @@ namespace dsv4::wide {
 namespace {
 
 /// Numbers before minus infinity before NaN.
-int rank_class(double score) { return std::isnan(score) ? 2 : score == -HUGE_VAL ? 1 : 0; }
+int rank_class(double score) {
+  return std::isnan(score) ? 2 : score == -HUGE_VAL ? 1 : 0;
+}
 
 /// Whether entry a is selected before entry b.
 bool before(const double* scores, std::int32_t a, std::int32_t b) {

@@ -16,7 +16,8 @@ std::vector<std::byte> packed(const Quantised& nope, const Values& key, Eigen::I
     std::memcpy(bytes.data() + kNopeDim + 2 * i, &code, sizeof code);
   }
   // The eighth scale byte stays 0.
-  std::memcpy(bytes.data() + layout::kKvValueBytes, nope.scales.data() + row * layout::kKvScales, layout::kKvScales);
+  std::memcpy(bytes.data() + layout::kKvValueBytes, nope.scales.data() + row * layout::kKvScales,
+              layout::kKvScales);
   return bytes;
 }
 
@@ -36,12 +37,14 @@ std::vector<std::vector<std::byte>> publish_keys(Layer& layer, const KeyTensors&
   layer.publish_bf16(ids.rope, {kRopeDim}, std::move(rope));
   std::vector<std::vector<std::byte>> rows(static_cast<std::size_t>(keys.rows()));
   if (layer.exact()) {
-    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = exact_row(keys.value, static_cast<Eigen::Index>(i));
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      rows[i] = exact_row(keys.value, static_cast<Eigen::Index>(i));
     return rows;
   }
   const Quantised nope = quantise(keys, kNopeDim, {false, layout::kKvBlock});
   layer.publish_codes(ids.codes, ids.scales, {kNopeDim}, {nope.blocks}, nope, false, false);
-  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = packed(nope, keys.value, static_cast<Eigen::Index>(i));
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    rows[i] = packed(nope, keys.value, static_cast<Eigen::Index>(i));
   layer.publish_bytes(ids.page_bytes, rows);
   return rows;
 }

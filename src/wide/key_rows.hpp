@@ -1,4 +1,5 @@
-/// Rows of the KV caches (window and compressed pages): quantised, published and packed (docs/numerics.md 4, 11, 12.7).
+/// Rows of the KV caches (window and compressed pages): quantised, published and packed (docs/numerics.md 4,
+/// 11, 12.7).
 #pragma once
 
 #include <cstddef>

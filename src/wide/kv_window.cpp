@@ -21,8 +21,8 @@ void kv_window(Layer& layer, const StepPlan& plan) {
     const RequestStep& step = layer.step_of(plan, i);
     if (layer.position(i) < step.from.window) continue;
     layer.write(Stage::kv_window, Cache::window,
-                layer.caches.slot(Cache::window, {*step.tables, step.state_base}, layer.position(i)), step.request,
-                layer.position(i), std::move(rows[i]));
+                layer.caches.slot(Cache::window, {*step.tables, step.state_base}, layer.position(i)),
+                step.request, layer.position(i), std::move(rows[i]));
   }
 }
 

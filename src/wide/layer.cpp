@@ -9,7 +9,9 @@
 namespace dsv4::wide {
 namespace {
 
-bool token_first(TensorId id) { return info(id).dims.starts_with("token"); }
+bool token_first(TensorId id) {
+  return info(id).dims.starts_with("token");
+}
 
 }  // namespace
 
@@ -99,7 +101,9 @@ void Layer::keep_inputs(InputStore& store) const {
   }
 }
 
-Layer::Published& Layer::published(TensorId id) { return published_[static_cast<std::size_t>(id)]; }
+Layer::Published& Layer::published(TensorId id) {
+  return published_[static_cast<std::size_t>(id)];
+}
 const Tensor* Layer::tensor(TensorId id) const {
   const auto& tensor = published_[static_cast<std::size_t>(id)].tensor;
   return tensor ? &*tensor : nullptr;
@@ -112,7 +116,9 @@ const Tensor* Layer::bound(TensorId id) const {
   const auto& tensor = published_[static_cast<std::size_t>(id)].bound;
   return tensor ? &*tensor : nullptr;
 }
-void Layer::set_tensor(TensorId id, Tensor value) { published(id).tensor = std::move(value); }
+void Layer::set_tensor(TensorId id, Tensor value) {
+  published(id).tensor = std::move(value);
+}
 
 Values Layer::input(TensorId id) const {
   const Tensor* const source = tensor(id);
@@ -123,7 +129,8 @@ Values Layer::input(TensorId id) const {
   if (!token_first(id)) return matrix;
   require(source->dim(0) == tokens_, "a tensor has other rows than the batch");
   Values compact(std::ssize(rows_), width);
-  for (Eigen::Index row = 0; row < compact.rows(); ++row) compact.row(row) = matrix.row(target_row(true, row));
+  for (Eigen::Index row = 0; row < compact.rows(); ++row)
+    compact.row(row) = matrix.row(target_row(true, row));
   return compact;
 }
 
@@ -149,7 +156,8 @@ Balls Layer::fp8_operand(Values values) const {
   return quantise(exactly, exactly.columns(), kActivationFormat).dequantised;
 }
 
-std::vector<std::int64_t> Layer::shape(bool by_token, std::int64_t rows, std::span<const std::int64_t> tail) const {
+std::vector<std::int64_t> Layer::shape(bool by_token, std::int64_t rows,
+                                       std::span<const std::int64_t> tail) const {
   std::vector<std::int64_t> shape{by_token ? tokens_ : rows};
   shape.insert(shape.end(), tail.begin(), tail.end());
   return shape;
@@ -159,7 +167,8 @@ Tensor Layer::spread(bool by_token, std::span<const std::int64_t> tail, const Va
   Tensor tensor(DType::float64, shape(by_token, values.rows(), tail));
   const auto out = tensor.as<double>();
   for (Eigen::Index row = 0; row < values.rows(); ++row) {
-    std::copy_n(values.data() + row * values.cols(), values.cols(), out.begin() + target_row(by_token, row) * values.cols());
+    std::copy_n(values.data() + row * values.cols(), values.cols(),
+                out.begin() + target_row(by_token, row) * values.cols());
   }
   return tensor;
 }
@@ -222,7 +231,8 @@ void Layer::publish_copy(TensorId id, std::vector<std::int64_t> tail, const Valu
   entry.tensor = std::move(tensor);
 }
 
-void Layer::publish_integers(TensorId id, std::vector<std::int64_t> shape, std::span<const std::int32_t> values) {
+void Layer::publish_integers(TensorId id, std::vector<std::int64_t> shape,
+                             std::span<const std::int32_t> values) {
   Tensor tensor(DType::int32, std::move(shape));
   require(tensor.elements() == std::ssize(values), "an integer tensor of another size");
   std::copy(values.begin(), values.end(), tensor.as<std::int32_t>().begin());
@@ -244,7 +254,8 @@ void Layer::publish_codes(TensorId codes, TensorId scales, std::vector<std::int6
   spread_balls(scales, scale_tail, quantised.quotient);
 
   Tensor code_tensor(fp4 ? DType::float4_e2m1fn : DType::float8_e4m3fn, shape(by_token, row_count, tail));
-  Tensor scale_tensor(f32_scales ? DType::float32 : DType::float8_e8m0fnu, shape(by_token, row_count, scale_tail));
+  Tensor scale_tensor(f32_scales ? DType::float32 : DType::float8_e8m0fnu,
+                      shape(by_token, row_count, scale_tail));
   const std::int64_t code_width = Tensor::count(tail);
   const std::int64_t scale_width = Tensor::count(scale_tail);
   for (std::int64_t row = 0; row < row_count; ++row) {
@@ -282,8 +293,8 @@ void Layer::publish_bytes(TensorId id, const std::vector<std::vector<std::byte>>
 void Layer::write(Stage stage, Cache cache, std::int64_t slot, std::int32_t request, std::int32_t row_index,
                   std::vector<std::byte> bytes) {
   if (slot < 0) {
-    throw InternalError(std::string(name(stage)) + ": no page for row " + std::to_string(row_index) + " of request " +
-                        std::to_string(request));
+    throw InternalError(std::string(name(stage)) + ": no page for row " + std::to_string(row_index) +
+                        " of request " + std::to_string(request));
   }
   caches.put(cache, slot, bytes);
   writes_.push_back({stage, cache, slot, request, row_index, std::move(bytes)});

@@ -1,13 +1,14 @@
-/// What the stage functions of the wide engine work on: one layer's caches, weights and the tensors of the step.
+/// What the stage functions of the wide engine work on: one layer's caches, weights and the tensors of the
+/// step.
 ///
-/// Stages see compact matrices: one row for each batch row that is not padding (or each entry, or state row). The
-/// layer spreads them over the published tensor, whose padding rows stay zero bytes, or -1.
+/// Stages see compact matrices: one row for each batch row that is not padding (or each entry, or state row).
+/// The layer spreads them over the published tensor, whose padding rows stay zero bytes, or -1.
 ///
-/// A published float has up to three forms: the tensor, its float64 values before the last rounding, and their bound.
-/// For bf16 tensors and codes the bound is on another engine's float32 value before that rounding; for float32
-/// tensors it is on the published float32 value itself, whose own rounding is part of the bound (where the profile
-/// rounds such a tensor to bf16, the values are the rounded ones and the bound is the distance to the farthest bf16 value
-/// in reach).
+/// A published float has up to three forms: the tensor, its float64 values before the last rounding, and
+/// their bound. For bf16 tensors and codes the bound is on another engine's float32 value before that
+/// rounding; for float32 tensors it is on the published float32 value itself, whose own rounding is part of
+/// the bound (where the profile rounds such a tensor to bf16, the values are the rounded ones and the bound
+/// is the distance to the farthest bf16 value in reach).
 #pragma once
 
 #include <cstdint>
@@ -52,20 +53,25 @@ class Layer {
   /// Batch rows that are not padding, in order.
   std::span<const int> rows() const { return rows_; }
   std::int32_t position(std::size_t row) const { return positions_[row]; }  ///< of rows()[row]
-  const RequestStep& step_of(const StepPlan& plan, std::size_t row) const { return plan.requests[steps_[row]]; }
+  const RequestStep& step_of(const StepPlan& plan, std::size_t row) const {
+    return plan.requests[steps_[row]];
+  }
   /// Index into rows() of the first row of a request step.
   std::size_t first_row_of(std::size_t step) const { return first_rows_[step]; }
 
-  /// A published tensor as float64, [first axis, rest]. Tensors whose first axis is `token` lose padding rows.
+  /// A published tensor as float64, [first axis, rest]. Tensors whose first axis is `token` lose padding
+  /// rows.
   Values input(TensorId id) const;
   /// An int32 tensor, padding rows included.
   std::span<const std::int32_t> integers(TensorId id) const;
-  /// What FP8 linears read from the layer's input: hidden codes with their scales; in `exact` the hidden states.
+  /// What FP8 linears read from the layer's input: hidden codes with their scales; in `exact` the hidden
+  /// states.
   Values activations() const;
   /// What an FP8 linear reads from other bf16 values: quantised and dequantised; in `exact` the values.
   Balls fp8_operand(Values values) const;
 
-  /// Publishes floats at a rounding point and returns what later steps of the stage read. `tail`: shape behind the first axis.
+  /// Publishes floats at a rounding point and returns what later steps of the stage read. `tail`: shape
+  /// behind the first axis.
   Balls publish_bf16(TensorId id, std::vector<std::int64_t> tail, Balls values);
   void publish_f32(TensorId id, std::vector<std::int64_t> tail, const Balls& values);
   /// Values that are already known in the tensor's format.
@@ -73,7 +79,8 @@ class Layer {
   void publish_integers(TensorId id, std::vector<std::int64_t> shape, std::span<const std::int32_t> values);
   /// Codes and scales; scales as ue8m0 bytes, or as float32. Nothing in `exact`.
   void publish_codes(TensorId codes, TensorId scales, std::vector<std::int64_t> tail,
-                     std::vector<std::int64_t> scale_tail, const Quantised& quantised, bool fp4, bool f32_scales);
+                     std::vector<std::int64_t> scale_tail, const Quantised& quantised, bool fp4,
+                     bool f32_scales);
   void publish_bytes(TensorId id, const std::vector<std::vector<std::byte>>& rows);
 
   /// Writes a row into a cache and records it.

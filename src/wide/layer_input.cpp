@@ -10,7 +10,8 @@ Values sourced_rows(const Layer& layer, const StepPlan& plan, const HiddenSource
   Values rows(std::ssize(layer.rows()), dim);
   std::vector<std::uint16_t> codes(static_cast<std::size_t>(dim));
   for (Eigen::Index i = 0; i < rows.rows(); ++i) {
-    source.hidden(layer.index, plan.rows[static_cast<std::size_t>(layer.rows()[static_cast<std::size_t>(i)])], codes);
+    source.hidden(layer.index, plan.rows[static_cast<std::size_t>(layer.rows()[static_cast<std::size_t>(i)])],
+                  codes);
     for (int j = 0; j < dim; ++j) rows(i, j) = bf16_value(codes[static_cast<std::size_t>(j)]);
   }
   return rows;
@@ -50,8 +51,8 @@ void layer_input(Layer& layer, const StepPlan& plan, const HiddenSource& source,
   }
   if (layer.exact()) return;
   const Quantised activations = quantise(hidden, dim, kActivationFormat);
-  layer.publish_codes(TensorId::hidden_codes, TensorId::hidden_scales, {dim}, {activations.blocks}, activations,
-                      false, false);
+  layer.publish_codes(TensorId::hidden_codes, TensorId::hidden_scales, {dim}, {activations.blocks},
+                      activations, false, false);
 }
 
 }  // namespace dsv4::wide

@@ -33,8 +33,8 @@ void output_project(Layer& layer) {
   latent = layer.publish_bf16(TensorId::o_latent, {latent_width}, std::move(latent));
   if (!layer.exact()) {
     Quantised activations = quantise(latent, latent_width, kActivationFormat);
-    layer.publish_codes(TensorId::o_latent_codes, TensorId::o_latent_scales, {latent_width}, {activations.blocks},
-                        activations, false, false);
+    layer.publish_codes(TensorId::o_latent_codes, TensorId::o_latent_scales, {latent_width},
+                        {activations.blocks}, activations, false, false);
     latent = std::move(activations.dequantised);
   }
   layer.publish_bf16(TensorId::hidden_out, {geometry.dim}, product(latent, layer.weights->wo_b));

@@ -9,8 +9,8 @@ namespace dsv4::wide {
 namespace {
 
 /// Quantises one block; see Quantised for what the radii say.
-void quantise_block(const Balls& x, Eigen::Index row, Eigen::Index first, Eigen::Index length, BlockFormat format,
-                    Eigen::Index block, Eigen::Index columns, Quantised& out) {
+void quantise_block(const Balls& x, Eigen::Index row, Eigen::Index first, Eigen::Index length,
+                    BlockFormat format, Eigen::Index block, Eigen::Index columns, Quantised& out) {
   double amax = 0;
   double amax_low = 0;
   double amax_high = 0;
@@ -27,9 +27,12 @@ void quantise_block(const Balls& x, Eigen::Index row, Eigen::Index first, Eigen:
   const int e = scale_exponent(floored, format.largest());
   const int e_low = scale_exponent(low, format.largest());
   const int e_high = scale_exponent(high, format.largest());
-  out.quotient.set(row, block, stepped(Ball{floored, std::max(high - floored, floored - low)} / Ball{format.largest(), 0}));
+  out.quotient.set(
+      row, block,
+      stepped(Ball{floored, std::max(high - floored, floored - low)} / Ball{format.largest(), 0}));
   out.scale.set(row, block,
-                {power_of_two(e), std::max(power_of_two(e_high) - power_of_two(e), power_of_two(e) - power_of_two(e_low))});
+                {power_of_two(e),
+                 std::max(power_of_two(e_high) - power_of_two(e), power_of_two(e) - power_of_two(e_low))});
   out.scales[static_cast<std::size_t>(row * out.blocks + block)] = static_cast<std::uint8_t>(e + 127);
 
   const double down = power_of_two(-e);
@@ -50,7 +53,8 @@ void quantise_block(const Balls& x, Eigen::Index row, Eigen::Index first, Eigen:
       // dequantised value is off by one rounding at each scale: 2^-4 (e4m3) or 2^-2 (e2m1) of |x|, or half a
       // subnormal step.
       const double reach = std::fabs(here.value) + here.radius;
-      radius += reach * std::max(std::fabs(power_of_two(-e_low) - down), std::fabs(power_of_two(-e_high) - down));
+      radius +=
+          reach * std::max(std::fabs(power_of_two(-e_low) - down), std::fabs(power_of_two(-e_high) - down));
       const double share = format.fp4 ? 0.25 : 0.0625;
       const double step = power_of_two(e_high) * (format.fp4 ? 0.25 : 0x1p-10);
       dequantised_radius = here.radius + 2 * std::max(reach * share, step);
@@ -63,9 +67,15 @@ void quantise_block(const Balls& x, Eigen::Index row, Eigen::Index first, Eigen:
 
 }  // namespace
 
-double BlockFormat::value(std::uint8_t code) const { return fp4 ? e2m1_value(code) : e4m3_value(code); }
-std::uint8_t BlockFormat::code(double x) const { return fp4 ? e2m1_code(x) : e4m3_code(x); }
-double scale_value(std::uint8_t scale) { return ue8m0_value(scale); }
+double BlockFormat::value(std::uint8_t code) const {
+  return fp4 ? e2m1_value(code) : e4m3_value(code);
+}
+std::uint8_t BlockFormat::code(double x) const {
+  return fp4 ? e2m1_code(x) : e4m3_code(x);
+}
+double scale_value(std::uint8_t scale) {
+  return ue8m0_value(scale);
+}
 
 Quantised quantise(const Balls& x, Eigen::Index columns, BlockFormat format) {
   Quantised out;

@@ -13,7 +13,9 @@ namespace {
 
 constexpr int kPairs = kRopeDim / 2;
 
-float as_float(double x) { return static_cast<float>(x); }
+float as_float(double x) {
+  return static_cast<float>(x);
+}
 
 /// Sum of a row's squares with bound. dot32 rounds a term at most lane_roundings(n) times, and all terms are
 /// positive, so the relative error of the sum is at most gamma of that count; the balls of x add their own.
@@ -25,7 +27,9 @@ Ball sum_of_squares(const Balls& x, Eigen::Index row) {
 }
 
 /// 1 / sqrt(v): a float32 square root and a float32 division.
-Ball inverse_root(Ball v) { return stepped(Ball{1, 0} / stepped(square_root(v))); }
+Ball inverse_root(Ball v) {
+  return stepped(Ball{1, 0} / stepped(square_root(v)));
+}
 
 /// The head norm of section 18: squares, mean, mean + eps, factor and product each rounded to bf16.
 void bf16_norm_row(const Balls& x, Eigen::Index row, double eps, Balls& out) {
@@ -72,17 +76,20 @@ Rope::Rope(const Geometry& geometry, LayerKind kind) {
   const double base = yarn ? geometry.compress_rope_theta : geometry.rope_theta;
   // The pair whose wavelength makes `turns` full turns over the original context.
   const auto pair_turning = [&](double turns) {
-    const double pair = kPairs *
-                        std::log(static_cast<double>(geometry.yarn_original) / (turns * 2 * std::numbers::pi)) /
-                        std::log(base);
+    const double pair =
+        kPairs * std::log(static_cast<double>(geometry.yarn_original) / (turns * 2 * std::numbers::pi)) /
+        std::log(base);
     if (std::fabs(pair - std::nearbyint(pair)) < 1e-6) {
-      throw UsageError("YaRN limit " + std::to_string(pair) +
-                       " lies within 1e-6 of an integer, so its rounding is not portable (beta_fast, beta_slow, "
-                       "yarn_original, compress_rope_theta)");
+      throw UsageError(
+          "YaRN limit " + std::to_string(pair) +
+          " lies within 1e-6 of an integer, so its rounding is not portable (beta_fast, beta_slow, "
+          "yarn_original, compress_rope_theta)");
     }
     return pair;
   };
-  const auto limit = [](double pair) { return as_float(std::clamp(pair, 0.0, static_cast<double>(kRopeDim - 1))); };
+  const auto limit = [](double pair) {
+    return as_float(std::clamp(pair, 0.0, static_cast<double>(kRopeDim - 1)));
+  };
   float low = 0;
   float high = 1;
   if (yarn) {
@@ -142,7 +149,8 @@ void hadamard(Balls& x, bool exact) {
         x.value(row, i + h) = a - b;
       }
     }
-    for (Eigen::Index i = 0; i < kIndexDim; ++i) x.set(row, i, stepped(Ball{x.value(row, i), sum_radius} * factor));
+    for (Eigen::Index i = 0; i < kIndexDim; ++i)
+      x.set(row, i, stepped(Ball{x.value(row, i), sum_radius} * factor));
   }
 }
 

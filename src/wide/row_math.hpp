@@ -38,8 +38,8 @@ struct Balls {
   void round_to_bf16(bool skip);
 };
 
-/// x / sqrt(mean(x^2) + eps), times `weight` unless empty, for every row; the last rounding is left to the caller.
-/// `bf16_steps`: each intermediate result of the head norm is a bf16 rounding point (section 18).
+/// x / sqrt(mean(x^2) + eps), times `weight` unless empty, for every row; the last rounding is left to the
+/// caller. `bf16_steps`: each intermediate result of the head norm is a bf16 rounding point (section 18).
 Balls rms_norm(const Balls& x, std::span<const double> weight, double eps, bool bf16_steps = false);
 
 /// cos and sin of the 32 angles of one position.

@@ -15,14 +15,15 @@ constexpr auto kPoisonByte = static_cast<std::byte>(layout::kPoison);
 RowMemory::RowMemory(Shape shape) : shape_(std::move(shape)), pages_(static_cast<std::size_t>(shape_.pages)) {
   const std::int64_t used = shape_.page_rows * (shape_.value_bytes + shape_.scale_bytes);
   if (shape_.pitch < used) {
-    throw UsageError("cache pitch " + std::to_string(shape_.pitch) + " is less than the " + std::to_string(used) +
-                     " bytes of a page of " + shape_.what);
+    throw UsageError("cache pitch " + std::to_string(shape_.pitch) + " is less than the " +
+                     std::to_string(used) + " bytes of a page of " + shape_.what);
   }
 }
 
 void RowMemory::check_page(std::int64_t number) const {
   if (number < 0 || number >= shape_.pages) {
-    throw InternalError(shape_.what + ": page " + std::to_string(number) + " of " + std::to_string(shape_.pages));
+    throw InternalError(shape_.what + ": page " + std::to_string(number) + " of " +
+                        std::to_string(shape_.pages));
   }
 }
 
@@ -52,7 +53,8 @@ void RowMemory::set_row(std::int64_t slot, std::span<const std::byte> row) {
   const std::int64_t offset = slot % shape_.page_rows;
   const auto middle = row.begin() + shape_.value_bytes;
   std::copy(row.begin(), middle, bytes.begin() + offset * shape_.value_bytes);
-  std::copy(middle, row.end(), bytes.begin() + shape_.page_rows * shape_.value_bytes + offset * shape_.scale_bytes);
+  std::copy(middle, row.end(),
+            bytes.begin() + shape_.page_rows * shape_.value_bytes + offset * shape_.scale_bytes);
 }
 
 std::vector<std::byte> RowMemory::page(std::int64_t number) const {

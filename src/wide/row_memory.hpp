@@ -1,5 +1,5 @@
-/// Memory of one cache of the wide engine: pages of rows, the value bytes of all rows of a page first, their scale
-/// bytes behind (docs/numerics.md 12, page layouts). A ring is a memory whose pages hold one row each.
+/// Memory of one cache of the wide engine: pages of rows, the value bytes of all rows of a page first, their
+/// scale bytes behind (docs/numerics.md 12, page layouts). A ring is a memory whose pages hold one row each.
 ///
 /// Pages appear when they are first written; until then they read as poison.
 #pragma once
@@ -15,7 +15,7 @@ namespace dsv4::wide {
 class RowMemory {
  public:
   struct Shape {
-    std::string what;             ///< for messages: "window rows"
+    std::string what;  ///< for messages: "window rows"
     std::int64_t pages = 0;
     std::int64_t page_rows = 1;
     std::int64_t value_bytes = 0;  ///< a row

@@ -1,5 +1,6 @@
-/// The stage functions of the wide engine, one file each, named as the stages (docs/numerics.md 11 to 16). Each takes
-/// its inputs from published tensors and caches, so that replaced tensors and rows are what it computes with.
+/// The stage functions of the wide engine, one file each, named as the stages (docs/numerics.md 11 to 16).
+/// Each takes its inputs from published tensors and caches, so that replaced tensors and rows are what it
+/// computes with.
 #pragma once
 
 #include "model/inputs.hpp"

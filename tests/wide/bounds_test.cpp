@@ -78,7 +78,8 @@ TEST_CASE("balls hold float32 results", "[wide]") {
     const float b = uniform(random);
     const float c = uniform(random) + 6;
     const float result = (a * b + c) / c - a;
-    const Ball ball = stepped(stepped(stepped(stepped(Ball{a, 0} * Ball{b, 0}) + Ball{c, 0}) / Ball{c, 0}) - Ball{a, 0});
+    const Ball ball =
+        stepped(stepped(stepped(stepped(Ball{a, 0} * Ball{b, 0}) + Ball{c, 0}) / Ball{c, 0}) - Ball{a, 0});
     REQUIRE(std::fabs(result - ball.value) <= ball.radius);
     REQUIRE(ball.radius < 1e-5);
     const Ball root = stepped(square_root(stepped(Ball{c, 0} * Ball{c, 0})));

@@ -28,7 +28,8 @@ std::shared_ptr<const BlockTables> tables_with(Pool pool, std::vector<std::int32
 
 std::vector<std::byte> counted_row(std::size_t size, int first) {
   std::vector<std::byte> row(size);
-  for (std::size_t i = 0; i < size; ++i) row[i] = static_cast<std::byte>((static_cast<std::size_t>(first) + i) % 251);
+  for (std::size_t i = 0; i < size; ++i)
+    row[i] = static_cast<std::byte>((static_cast<std::size_t>(first) + i) % 251);
   return row;
 }
 
@@ -58,13 +59,13 @@ TEST_CASE("a window page holds values first, scales behind", "[wide]") {
 TEST_CASE("a window row is read as codes times scales, then bf16", "[wide]") {
   Caches caches(config_of(LayerKind::swa), 0);
   std::vector<std::byte> row(584);
-  row[0] = std::byte{0x38};            // 1, block 0
-  row[64] = std::byte{0xB9};           // -1.125, block 1
-  row[447] = std::byte{0x7E};          // 448, block 6
-  row[576] = std::byte{128};           // 2
-  row[577] = std::byte{120};           // 2^-7
+  row[0] = std::byte{0x38};    // 1, block 0
+  row[64] = std::byte{0xB9};   // -1.125, block 1
+  row[447] = std::byte{0x7E};  // 448, block 6
+  row[576] = std::byte{128};   // 2
+  row[577] = std::byte{120};   // 2^-7
   row[582] = std::byte{127};
-  const std::uint16_t rope = 0x4040;   // 3
+  const std::uint16_t rope = 0x4040;  // 3
   std::memcpy(row.data() + 448 + 2 * 63, &rope, 2);
   caches.put(Cache::window, 65, row);
   std::vector<double> values(512);
@@ -83,8 +84,8 @@ TEST_CASE("FP4 index rows hold the even element in the low nibble", "[wide]") {
   RunConfig config = config_of(LayerKind::csa, "official");
   Caches caches(config, 0);
   std::vector<std::byte> row(68);
-  row[0] = std::byte{0x72};        // element 0: code 2 = 1, element 1: code 7 = 6
-  row[63] = std::byte{0x90};       // element 127: code 9 = -0.5
+  row[0] = std::byte{0x72};   // element 0: code 2 = 1, element 1: code 7 = 6
+  row[63] = std::byte{0x90};  // element 127: code 9 = -0.5
   row[64] = std::byte{127};
   row[67] = std::byte{129};
   caches.put(Cache::index_entries, 64, row);

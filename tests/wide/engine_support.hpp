@@ -50,7 +50,8 @@ class Run {
   }
   void set(int layer, TensorId id, const std::function<double(std::int64_t)>& value) {
     Tensor tensor(DType::float64, engine->tensor(layer, id)->shape());
-    for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.as<double>()[static_cast<std::size_t>(i)] = value(i);
+    for (std::int64_t i = 0; i < tensor.elements(); ++i)
+      tensor.as<double>()[static_cast<std::size_t>(i)] = value(i);
     engine->set_tensor(layer, id, std::move(tensor));
   }
 

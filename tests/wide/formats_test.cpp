@@ -1,5 +1,5 @@
-// Formats against values written by hand from their definitions, and rounding against the nearest value found by
-// looking at all of them.
+// Formats against values written by hand from their definitions, and rounding against the nearest value found
+// by looking at all of them.
 #include "wide/formats.hpp"
 
 #include <array>
@@ -53,12 +53,12 @@ TEST_CASE("e2m1 holds eight magnitudes", "[wide]") {
 
 TEST_CASE("e4m3 codes by hand", "[wide]") {
   REQUIRE(e4m3_value(0x00) == 0);
-  REQUIRE(e4m3_value(0x01) == 0x1p-9);        // smallest subnormal
-  REQUIRE(e4m3_value(0x07) == 7 * 0x1p-9);    // largest subnormal
-  REQUIRE(e4m3_value(0x08) == 0x1p-6);        // smallest normal
+  REQUIRE(e4m3_value(0x01) == 0x1p-9);      // smallest subnormal
+  REQUIRE(e4m3_value(0x07) == 7 * 0x1p-9);  // largest subnormal
+  REQUIRE(e4m3_value(0x08) == 0x1p-6);      // smallest normal
   REQUIRE(e4m3_value(0x38) == 1);
   REQUIRE(e4m3_value(0x39) == 1.125);
-  REQUIRE(e4m3_value(0x7E) == 448);           // 1.75 * 2^8
+  REQUIRE(e4m3_value(0x7E) == 448);  // 1.75 * 2^8
   REQUIRE(std::isnan(e4m3_value(0x7F)));
   REQUIRE(std::isnan(e4m3_value(0xFF)));
   REQUIRE(e4m3_value(0xB8) == -1);
@@ -66,9 +66,9 @@ TEST_CASE("e4m3 codes by hand", "[wide]") {
   REQUIRE(e4m3_code(-kInf) == 0xFE);
   REQUIRE(e4m3_code(kNaN) == 0x7F);
   REQUIRE(e4m3_code(-0.0) == 0x80);
-  REQUIRE(e4m3_code(1.0625) == 0x38);         // tie to even
-  REQUIRE(e4m3_code(1.1875) == 0x3A);         // tie to even, upwards
-  REQUIRE(e4m3_code(0x1p-10) == 0x00);        // tie between 0 and the smallest subnormal
+  REQUIRE(e4m3_code(1.0625) == 0x38);   // tie to even
+  REQUIRE(e4m3_code(1.1875) == 0x3A);   // tie to even, upwards
+  REQUIRE(e4m3_code(0x1p-10) == 0x00);  // tie between 0 and the smallest subnormal
   REQUIRE(e4m3_code(0x1.8p-9) == 0x02);
 }
 
@@ -77,8 +77,12 @@ TEST_CASE("rounding to the narrow formats takes the nearest value", "[wide]") {
   std::uniform_real_distribution<double> exponent(-12, 10);
   for (int i = 0; i < 20000; ++i) {
     const double x = std::exp2(exponent(random));
-    REQUIRE(e4m3_code(x) == nearest_by_search(x, 0x7E, [](unsigned code) { return e4m3_value(static_cast<std::uint8_t>(code)); }));
-    REQUIRE(e2m1_code(x) == nearest_by_search(x, 7, [](unsigned code) { return e2m1_value(static_cast<std::uint8_t>(code)); }));
+    REQUIRE(e4m3_code(x) == nearest_by_search(x, 0x7E, [](unsigned code) {
+              return e4m3_value(static_cast<std::uint8_t>(code));
+            }));
+    REQUIRE(e2m1_code(x) == nearest_by_search(x, 7, [](unsigned code) {
+              return e2m1_value(static_cast<std::uint8_t>(code));
+            }));
   }
   for (unsigned code = 0; code < 256; ++code) {
     if ((code & 0x7F) != 0x7F) REQUIRE(e4m3_code(e4m3_value(static_cast<std::uint8_t>(code))) == code);
@@ -87,21 +91,21 @@ TEST_CASE("rounding to the narrow formats takes the nearest value", "[wide]") {
 
 TEST_CASE("bf16 by hand, and once from float64", "[wide]") {
   REQUIRE(bf16_value(0x3F80) == 1);
-  REQUIRE(bf16_value(0xC2F7) == -123.5);      // sign, exponent 6, significand 0xF7 = 247: 247 * 2^-1
+  REQUIRE(bf16_value(0xC2F7) == -123.5);  // sign, exponent 6, significand 0xF7 = 247: 247 * 2^-1
   REQUIRE(bf16_value(0x0001) == 0x1p-133);
   REQUIRE(bf16_value(0x0080) == 0x1p-126);
   REQUIRE(bf16_value(0x7F7F) == 255 * 0x1p120);
   REQUIRE(bf16_value(0xFF80) == -kInf);
   REQUIRE(std::isnan(bf16_value(0x7FC0)));
 
-  REQUIRE(bf16_code(1 + 0x1p-8) == 0x3F80);                // tie to even
-  REQUIRE(bf16_code(1 + 3 * 0x1p-8) == 0x3F82);            // tie to even, upwards
-  REQUIRE(bf16_code(1 + 0x1p-8 + 0x1p-40) == 0x3F81);      // float32 in between would make this a tie
+  REQUIRE(bf16_code(1 + 0x1p-8) == 0x3F80);            // tie to even
+  REQUIRE(bf16_code(1 + 3 * 0x1p-8) == 0x3F82);        // tie to even, upwards
+  REQUIRE(bf16_code(1 + 0x1p-8 + 0x1p-40) == 0x3F81);  // float32 in between would make this a tie
   REQUIRE(bf16_code(-(1 + 0x1p-8 + 0x1p-40)) == 0xBF81);
   REQUIRE(bf16_code(0x1p-134) == 0x0000);
   REQUIRE(bf16_code(0x1.8p-133) == 0x0002);
-  REQUIRE(bf16_code(0x1.FFp-127) == 0x0080);               // the largest subnormal's neighbour is normal
-  REQUIRE(bf16_code(255.5 * 0x1p120) == 0x7F80);           // tie at the top overflows to the even code
+  REQUIRE(bf16_code(0x1.FFp-127) == 0x0080);      // the largest subnormal's neighbour is normal
+  REQUIRE(bf16_code(255.5 * 0x1p120) == 0x7F80);  // tie at the top overflows to the even code
   REQUIRE(bf16_code(255.49 * 0x1p120) == 0x7F7F);
   REQUIRE(bf16_code(-kInf) == 0xFF80);
   REQUIRE(bf16_code(kNaN) == 0x7FC0);

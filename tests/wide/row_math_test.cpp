@@ -12,7 +12,9 @@
 namespace dsv4::wide {
 namespace {
 
-bool near(double a, double b, double relative = 1e-14) { return std::fabs(a - b) <= relative * std::fabs(b); }
+bool near(double a, double b, double relative = 1e-14) {
+  return std::fabs(a - b) <= relative * std::fabs(b);
+}
 
 Balls noise(Eigen::Index rows, Eigen::Index columns, unsigned seed) {
   std::mt19937 random(seed);
@@ -40,7 +42,7 @@ TEST_CASE("the bf16 head norm rounds every step", "[wide]") {
 TEST_CASE("frequencies without YaRN are powers of the base", "[wide]") {
   const Rope rope(geometry_preset("v4-flash"), LayerKind::swa);
   REQUIRE(rope.frequencies()[0] == 1);
-  REQUIRE(rope.frequencies()[8] == 0.1F);        // 10000^(-8/32)
+  REQUIRE(rope.frequencies()[8] == 0.1F);  // 10000^(-8/32)
   REQUIRE(rope.frequencies()[16] == 0.01F);
   REQUIRE(rope.frequencies()[24] == 0.001F);
 }
@@ -66,8 +68,8 @@ TEST_CASE("YaRN leaves fast pairs, slows slow ones 16 times, blends between", "[
 TEST_CASE("RoPE turns pairs by their angle", "[wide]") {
   const Rope rope(geometry_preset("tiny"), LayerKind::swa);
   Balls x(Values::Zero(1, 512));
-  x.value(0, 448) = 1;   // pair 0, even
-  x.value(0, 465) = 2;   // pair 8, odd
+  x.value(0, 448) = 1;  // pair 0, even
+  x.value(0, 465) = 2;  // pair 8, odd
   x.value(0, 100) = 5;
   rotate(x, 0, 448, rope.at(3), false);
   REQUIRE(near(x.value(0, 448), std::cos(3.0)));
@@ -104,10 +106,10 @@ TEST_CASE("the Hadamard transform has signs of common bits and is its own invers
 
 TEST_CASE("blocks are quantised with their own scale", "[wide]") {
   Values x = Values::Zero(1, 256);
-  x(0, 0) = 448;       // block 0: scale 1
+  x(0, 0) = 448;  // block 0: scale 1
   x(0, 1) = 13;
   x(0, 2) = -0.0009765625;  // 2^-10: the tie between 0 and the smallest subnormal
-  x(0, 128) = 450;     // block 1: scale 2
+  x(0, 128) = 450;          // block 1: scale 2
   x(0, 129) = 13;
   const Quantised q = quantise(Balls(x), 256, {false, 128});
   REQUIRE(q.blocks == 2);
@@ -150,8 +152,8 @@ TEST_CASE("a block whose largest value reaches 448 may take the next scale", "[w
   x.value(0, 1) = 3;
   const Quantised q = quantise(x, 64, {false, 64});
   REQUIRE(q.scales[0] == 127);
-  REQUIRE(q.scale.radius(0, 0) == 1);             // 2 instead of 1
-  REQUIRE(q.scaled.radius(0, 1) >= 1.5);          // 1.5 instead of 3
+  REQUIRE(q.scale.radius(0, 0) == 1);     // 2 instead of 1
+  REQUIRE(q.scaled.radius(0, 1) >= 1.5);  // 1.5 instead of 3
   REQUIRE(q.quotient.radius(0, 0) >= 2.0 / 448);
 }
 

@@ -1,5 +1,5 @@
-// Whole runs of the wide engine: in the exact profile the result of a token depends on nothing but its prefix, up to
-// float64 rounding, whatever the chunks, the form of the state and the pages.
+// Whole runs of the wide engine: in the exact profile the result of a token depends on nothing but its
+// prefix, up to float64 rounding, whatever the chunks, the form of the state and the pages.
 #include <map>
 #include <tuple>
 
@@ -15,7 +15,8 @@ using Results = std::map<std::tuple<int, TensorId, int, int>, std::vector<double
 void gather(const Run& run, const StepPlan& plan, Results& results) {
   for (int layer = 0; layer < std::ssize(run.engine->config().layers); ++layer) {
     const int r = ratio(run.engine->config().layers[static_cast<std::size_t>(layer)]);
-    for (const TensorId id : {TensorId::q, TensorId::window_kv, TensorId::attention_out, TensorId::hidden_out}) {
+    for (const TensorId id :
+         {TensorId::q, TensorId::window_kv, TensorId::attention_out, TensorId::hidden_out}) {
       const auto values = run.values(layer, id);
       const std::size_t width = values.size() / plan.rows.size();
       for (std::size_t row = 0; row < plan.rows.size(); ++row) {
@@ -32,7 +33,8 @@ void gather(const Run& run, const StepPlan& plan, Results& results) {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const int last = (static_cast<int>(indices[i]) + 1) * r - 1;
       results[{layer, TensorId::compress_entry, static_cast<int>(requests[i]), last}] = {
-          entries.begin() + static_cast<std::ptrdiff_t>(i * 512), entries.begin() + static_cast<std::ptrdiff_t>((i + 1) * 512)};
+          entries.begin() + static_cast<std::ptrdiff_t>(i * 512),
+          entries.begin() + static_cast<std::ptrdiff_t>((i + 1) * 512)};
     }
   }
 }
@@ -44,7 +46,8 @@ double worst_difference(const Results& a, const Results& b) {
     const auto& other = b.at(key);
     double scale = 0;
     for (const double x : values) scale = std::max(scale, std::fabs(x));
-    for (std::size_t i = 0; i < values.size(); ++i) worst = std::max(worst, std::fabs(values[i] - other[i]) / scale);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      worst = std::max(worst, std::fabs(values[i] - other[i]) / scale);
   }
   return worst;
 }
@@ -185,12 +188,14 @@ TEST_CASE("every rounded tensor has values and bounds, of its own shape", "[wide
         REQUIRE((values != nullptr && bounds != nullptr));
         REQUIRE(values->shape() == published->shape());
         REQUIRE(bounds->shape() == published->shape());
-        REQUIRE(std::ranges::all_of(bounds->as<double>(), [](double x) { return x >= 0 && std::isfinite(x); }));
+        REQUIRE(
+            std::ranges::all_of(bounds->as<double>(), [](double x) { return x >= 0 && std::isfinite(x); }));
         if (tensor.dtype != DType::bfloat16) continue;
         const auto rounded = decoded(*published);
         std::size_t far = 0;
         for (std::size_t i = 0; i < rounded.size(); ++i) {
-          far += std::fabs(rounded[i] - values->as<double>()[i]) > 0x1p-8 * std::fabs(rounded[i]) + 1e-38 ? 1 : 0;
+          far += std::fabs(rounded[i] - values->as<double>()[i]) > 0x1p-8 * std::fabs(rounded[i]) + 1e-38 ? 1
+                                                                                                          : 0;
         }
         REQUIRE(far == 0);
       }

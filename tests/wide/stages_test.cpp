@@ -1,5 +1,5 @@
-// Stages of the wide engine on inputs whose results are known in closed form. The exact profile is used, so that
-// nothing but float64 stands between a stage and its formula.
+// Stages of the wide engine on inputs whose results are known in closed form. The exact profile is used, so
+// that nothing but float64 stands between a stage and its formula.
 #include <limits>
 
 #include "engine_support.hpp"
@@ -49,7 +49,8 @@ TEST_CASE("attention follows its logits", "[wide]") {
   const StepPlan plan = builder.step({{a, 2}});
   Run run(builder.config);
   run.before = [&](int layer, Stage stage) {
-    if (stage == Stage::attention_core) run.set(layer, q, [](std::int64_t i) { return i % 512 == 17 ? 2.0 : 0.0; });
+    if (stage == Stage::attention_core)
+      run.set(layer, q, [](std::int64_t i) { return i % 512 == 17 ? 2.0 : 0.0; });
   };
   run.step(plan);
   const auto keys = run.values(0, window_kv);
@@ -78,7 +79,8 @@ TEST_CASE("a token without valid keys gives zero and an infinite lse", "[wide]")
     run.engine->set_tensor(layer, window_slots, std::move(slots));
   };
   run.step(plan);
-  REQUIRE(std::ranges::all_of(run.values(0, attention_out), [](double x) { return x == 0 && !std::signbit(x); }));
+  REQUIRE(
+      std::ranges::all_of(run.values(0, attention_out), [](double x) { return x == 0 && !std::signbit(x); }));
   for (const double x : run.values(0, attention_lse)) REQUIRE(x == kInf);
 }
 
@@ -115,7 +117,9 @@ TEST_CASE("pooling over equal scores is the mean over both column halves", "[wid
   // kv[p][c] = 100 p + c; scores cancel the APE, except for row 6, own half, which gets log 3
   run.before = [&](int layer, Stage stage) {
     if (stage != Stage::compress_pool) return;
-    run.set(layer, compress_kv, [](std::int64_t i) { return 100.0 * static_cast<double>(i / 1024) + static_cast<double>(i % 1024) / 1024; });
+    run.set(layer, compress_kv, [](std::int64_t i) {
+      return 100.0 * static_cast<double>(i / 1024) + static_cast<double>(i % 1024) / 1024;
+    });
     run.set(layer, compress_score, [&](std::int64_t i) {
       const double ape = weights->compressor.ape[static_cast<std::size_t>(i / 1024 % 4 * 1024 + i % 1024)];
       return (i / 1024 == 6 && i % 1024 >= 512 ? std::log(3.0) : 0.0) - ape;
@@ -158,7 +162,8 @@ TEST_CASE("selection orders numbers, minus infinity, NaN; ties go to the lower i
     // 7 entries visible: 3, 3, 1, 1, -0 win
     REQUIRE(at(30) == (descending ? std::vector<double>{3, 5, 1, 4, 6} : std::vector<double>{1, 3, 4, 5, 6}));
     // 3 entries visible: 1, then -inf, then NaN
-    REQUIRE(at(11) == (descending ? std::vector<double>{1, 2, 0, -1, -1} : std::vector<double>{0, 1, 2, -1, -1}));
+    REQUIRE(at(11) ==
+            (descending ? std::vector<double>{1, 2, 0, -1, -1} : std::vector<double>{0, 1, 2, -1, -1}));
     REQUIRE(at(2) == std::vector<double>(5, -1));
     REQUIRE(run.values(0, selected_count)[30] == 5);
     REQUIRE(run.values(0, selected_count)[11] == 3);
