@@ -6,6 +6,7 @@ find_package(fmt REQUIRED)
 # xxHash from its header alone, so that cross builds need no library of the target.
 find_path(DSV4_XXHASH_INCLUDE xxhash.h REQUIRED)
 add_library(dsv4_xxhash INTERFACE)
+target_include_directories(dsv4_xxhash SYSTEM INTERFACE ${DSV4_XXHASH_INCLUDE})
 target_compile_definitions(dsv4_xxhash INTERFACE XXH_INLINE_ALL)
 
 if(DSV4_CLI)

@@ -50,19 +50,19 @@ __global__ void online_state_kernel(StateProblem p, const OnlineSegment* segment
     const int position = segment.position + k;
     const std::int64_t t = segment.first_row + k;
     s = online_step(s, position % 128, p.kv[t * d + c], p.score[t * d + c] + p.ape[position % 128 * d + c]);
-    float* row = bank + std::int64_t{segment.bank_step} * (1 + k) * 3 * d;
     if (segment.bank_step == 0 && k + 1 < segment.rows) continue;  // only the last state of a committed step stays
+    float* row = bank + std::int64_t{segment.bank_step} * (1 + k) * 3 * d;
     row[c] = s.m;
     row[d + c] = s.t;
     row[2 * d + c] = s.a;
+    const std::int64_t out = segment.first_state_row + segment.bank_step * k;
+    out_max[out * d + c] = s.m;
+    out_sum[out * d + c] = s.t;
+    out_kv[out * d + c] = s.a;
+    out_rows[out * 3 * d + c] = s.m;
+    out_rows[out * 3 * d + d + c] = s.t;
+    out_rows[out * 3 * d + 2 * d + c] = s.a;
   }
-  const std::int64_t out = blockIdx.y;
-  out_max[out * d + c] = s.m;
-  out_sum[out * d + c] = s.t;
-  out_kv[out * d + c] = s.a;
-  out_rows[out * 3 * d + c] = s.m;
-  out_rows[out * 3 * d + d + c] = s.t;
-  out_rows[out * 3 * d + 2 * d + c] = s.a;
 }
 
 }  // namespace

@@ -119,9 +119,10 @@ void CudaEngine::make_caches() {
       if (which == Cache::state || which == Cache::index_state) {
         const int d = which == Cache::state ? kHeadDim : kIndexDim;
         const int parts = is_online(config_, layer_kind) ? 3 : 2;
-        memory.rows = state_rows(config_, layer_kind, which == Cache::index_state);
+        memory.page_rows = state_unit_rows(config_, layer_kind);
+        memory.rows = state_rows(config_, layer_kind, which == Cache::index_state) / memory.page_rows;
         memory.value_bytes = parts * compressor_channels(layer_kind, d) * static_cast<int>(sizeof(float));
-        memory.pitch = memory.value_bytes;
+        memory.pitch = std::int64_t{memory.page_rows} * memory.value_bytes;
       } else {
         const Pool pool = pool_of(layer_kind, which);
         const bool index = which == Cache::index_entries;
@@ -214,19 +215,13 @@ void CudaEngine::begin_step(const StepPlan& plan) {
   for (auto& list : noted_) list.clear();
   for (auto& list : writes_) list.clear();
   for (const PageCopy& copy : plan.copies) {
-    for_each_cache_of(copy.pool, [&](CacheMemory& memory, Cache which) {
-      if (which == Cache::state || which == Cache::index_state) {  // state pages are rows one after another
-        const int rows = page_rows(config_, copy.pool);
-        DSV4_CUDA(cudaMemcpyAsync(memory.data + std::int64_t{copy.to} * rows * memory.pitch,
-                                  memory.data + std::int64_t{copy.from} * rows * memory.pitch,
-                                  static_cast<std::size_t>(copy.rows * memory.pitch), cudaMemcpyDeviceToDevice, stream_));
-        return;
-      }
+    for_each_cache_of(copy.pool, [&](CacheMemory& memory) {
       std::byte* to = memory.data + copy.to * memory.pitch;
       const std::byte* from = memory.data + copy.from * memory.pitch;
       const std::int64_t scales = std::int64_t{memory.page_rows} * memory.value_bytes;
       DSV4_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(copy.rows) * memory.value_bytes,
                                 cudaMemcpyDeviceToDevice, stream_));
+      if (memory.scale_bytes == 0) return;
       DSV4_CUDA(cudaMemcpyAsync(to + scales, from + scales, static_cast<std::size_t>(copy.rows) * memory.scale_bytes,
                                 cudaMemcpyDeviceToDevice, stream_));
     });
@@ -258,21 +253,19 @@ void CudaEngine::end_step(const StepPlan& plan) {
   memory_.verify_canaries(stream_);
 }
 
-void CudaEngine::for_each_cache_of(Pool pool, const std::function<void(CacheMemory&, Cache)>& visit) {
+void CudaEngine::for_each_cache_of(Pool pool, const std::function<void(CacheMemory&)>& visit) {
   for (std::size_t layer = 0; layer < caches_.size(); ++layer) {
     for (const Cache which : {Cache::window, Cache::entries, Cache::index_entries, Cache::state, Cache::index_state}) {
       if (has_cache(config_.layers[layer], which) && pool_of(config_.layers[layer], which) == pool) {
-        visit(caches_[layer][static_cast<std::size_t>(which)], which);
+        visit(caches_[layer][static_cast<std::size_t>(which)]);
       }
     }
   }
 }
 
 void CudaEngine::fill_page(Pool pool, std::int32_t page, std::uint8_t value) {
-  for_each_cache_of(pool, [&](CacheMemory& memory, Cache which) {
-    const bool state = which == Cache::state || which == Cache::index_state;
-    const std::int64_t bytes = state ? memory.pitch * page_rows(config_, pool) : memory.pitch;
-    DSV4_CUDA(cudaMemsetAsync(memory.data + page * bytes, value, static_cast<std::size_t>(bytes), stream_));
+  for_each_cache_of(pool, [&](CacheMemory& memory) {
+    DSV4_CUDA(cudaMemsetAsync(memory.data + page * memory.pitch, value, static_cast<std::size_t>(memory.pitch), stream_));
   });
 }
 
@@ -281,9 +274,7 @@ void CudaEngine::fill_state_base(std::int32_t base, std::uint8_t value) {
     for (const Cache which : {Cache::state, Cache::index_state}) {
       const LayerKind layer_kind = config_.layers[layer];
       if (!has_cache(layer_kind, which)) continue;
-      const bool ring = layer_kind == LayerKind::csa ? config_.cache.c4_state == C4State::ring
-                                                     : config_.cache.c128_state != C128State::paged;
-      if (!ring) continue;
+      if (state_unit_rows(config_, layer_kind) != 1) continue;  // paged: the pool's pages are released instead
       CacheMemory& memory = caches_[layer][static_cast<std::size_t>(which)];
       const std::int64_t bytes = memory.pitch * (memory.rows / config_.state_bases);
       DSV4_CUDA(cudaMemsetAsync(memory.data + base * bytes, value, static_cast<std::size_t>(bytes), stream_));

@@ -37,9 +37,9 @@ struct DeviceTensor {
 /// Byte layout of one cache's pages, or of its state rows, and where they are.
 struct CacheMemory {
   std::byte* data = nullptr;
-  std::int64_t rows = 0;         ///< pages, or state rows
-  std::int64_t pitch = 0;        ///< bytes from one page (state row) to the next
-  int page_rows = 1;             ///< entries a page
+  std::int64_t rows = 0;         ///< pages; rows of a ring or of online state
+  std::int64_t pitch = 0;        ///< bytes from one page (row) to the next
+  int page_rows = 1;             ///< entries (state rows) a page; state rows lie without gaps
   int value_bytes = 0;           ///< of one entry; its scales lie behind all values of the page
   int scale_bytes = 0;
 };
@@ -139,7 +139,7 @@ class CudaEngine : public Engine {
   bool state_is_rows(int layer, Cache cache) const;
   void fill_page(Pool pool, std::int32_t page, std::uint8_t value);
   void fill_state_base(std::int32_t base, std::uint8_t value);
-  void for_each_cache_of(Pool pool, const std::function<void(CacheMemory&, Cache)>& visit);
+  void for_each_cache_of(Pool pool, const std::function<void(CacheMemory&)>& visit);
 
   int device_;
   std::string device_name_;

@@ -157,7 +157,10 @@ std::vector<std::byte> CudaEngine::live_rows(int layer, Cache which, std::span<c
     const std::int32_t n = request.length;
     switch (which) {
       case Cache::window:
-        for (std::int32_t p = first_live_window(n); p < n; ++p) slots.push_back(window_slot(config_, *request.tables, p));
+        for (std::int32_t p = first_live_window(n); p < n; ++p) {
+          const std::int64_t slot = window_slot(config_, *request.tables, p);
+          if (slot >= 0) slots.push_back(slot);  // an evicted window has no live rows until it is restored
+        }
         break;
       case Cache::entries:
       case Cache::index_entries:

@@ -74,12 +74,15 @@ void add_compressor(const RunConfig& config, const RequestStep& request, LayerKi
     segment.bank_step = request.verify ? 1 : 0;
     segment.first_entry = static_cast<std::int32_t>(first_entry);
     segment.first_closing = (entry_from + 1) * r - 1;
+    segment.first_state_row = static_cast<std::int32_t>(out.state_row.size());
     const auto* words = reinterpret_cast<const std::int32_t*>(&segment);
     out.online.host.insert(out.online.host.end(), words, words + sizeof segment / sizeof(std::int32_t));
-    out.state_row.host.push_back(segment.first_row + segment.rows - 1);
-    out.state_slot.host.push_back(segment.slot + (request.verify ? segment.rows : 0));
-    out.state_request.push_back(request.request);
-    out.state_position.push_back(request.end - 1);
+    for (std::int32_t k = request.verify ? 0 : segment.rows - 1; k < segment.rows; ++k) {
+      out.state_row.host.push_back(segment.first_row + k);
+      out.state_slot.host.push_back(segment.slot + (request.verify ? 1 + k : 0));
+      out.state_request.push_back(request.request);
+      out.state_position.push_back(begin + k);
+    }
     return;
   }
   const std::int32_t live = request.verify ? request.begin : first_live_state(kind, request.end);
@@ -116,11 +119,14 @@ bool is_online(const RunConfig& config, LayerKind kind) {
   return kind == LayerKind::hca && config.cache.c128_state == C128State::online;
 }
 
+int state_unit_rows(const RunConfig& config, LayerKind kind) {
+  if (kind == LayerKind::csa) return config.cache.c4_state == C4State::ring ? 1 : layout::kStatePageRowsC4;
+  return config.cache.c128_state == C128State::paged ? layout::kStatePageRowsC128 : 1;
+}
+
 std::int64_t state_rows(const RunConfig& config, LayerKind kind, bool indexer) {
   if (is_online(config, kind)) return std::int64_t{config.state_bases} * online_banks(config.cache);
-  const bool ring = kind == LayerKind::csa ? config.cache.c4_state == C4State::ring
-                                           : config.cache.c128_state == C128State::ring;
-  if (ring) {
+  if (state_unit_rows(config, kind) == 1) {
     return std::int64_t{config.state_bases} *
            (kind == LayerKind::csa ? ring_rows_c4(config.cache) : ring_rows_c128(config.cache));
   }
@@ -138,9 +144,7 @@ std::int64_t entry_slot(const RunConfig& config, const BlockTables& tables, Pool
 
 std::int64_t state_slot(const RunConfig& config, const BlockTables& tables, LayerKind kind, bool indexer,
                         std::int32_t base, std::int32_t row) {
-  const bool ring = kind == LayerKind::csa ? config.cache.c4_state == C4State::ring
-                                           : config.cache.c128_state == C128State::ring;
-  if (ring) {
+  if (state_unit_rows(config, kind) == 1) {
     const int rows = kind == LayerKind::csa ? ring_rows_c4(config.cache) : ring_rows_c128(config.cache);
     if (base < 0 || base >= config.state_bases) {
       throw InternalError("cuda engine: state base " + std::to_string(base) + " of " +

@@ -33,6 +33,7 @@ struct OnlineSegment {
   std::int32_t bank_step;     ///< 1: row i goes to bank 1 + i (verify); 0: all to bank 0
   std::int32_t first_entry;   ///< index into the step's entries of this segment's first closing entry
   std::int32_t first_closing; ///< positions from here on close entries
+  std::int32_t first_state_row; ///< index into the step's state rows: one for the segment, or one for each verify row
 };
 
 /// One compressor (main or indexer's) in one step.
@@ -84,5 +85,7 @@ std::int64_t state_slot(const RunConfig& config, const BlockTables& tables, Laye
 int page_rows(const RunConfig& config, Pool pool);
 bool is_online(const RunConfig& config, LayerKind kind);
 std::int64_t state_rows(const RunConfig& config, LayerKind kind, bool indexer);
+/// Rows of a page of a layer kind's state; 1 for a ring and for online state.
+int state_unit_rows(const RunConfig& config, LayerKind kind);
 
 }  // namespace dsv4::gpu
