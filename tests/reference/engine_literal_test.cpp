@@ -11,8 +11,9 @@ using namespace dsv4::reference::test;
 
 namespace {
 
-void compare(LayerKind kind, std::string_view profile, int tokens) {
-  Harness harness(tiny_config({kind}, profile));
+void compare(const RunConfig& config, int tokens) {
+  const LayerKind kind = config.layers[0];
+  Harness harness(config);
   const int request = harness.admit("a");
   const StepPlan plan = harness.plans.step({{request, tokens}});
   harness.run(plan);
@@ -25,7 +26,7 @@ void compare(LayerKind kind, std::string_view profile, int tokens) {
     source->hidden(0, row, hidden.back());
   }
   const LiteralTensors literal =
-      literal_layer(kind, harness.plans.config.geometry, *weights, hidden, profile == "official");
+      literal_layer(kind, harness.plans.config.geometry, *weights, hidden, config.profile);
 
   // What says where rows lie, and the list that follows the selection, is tested elsewhere.
   const std::set<std::string> elsewhere{"layer.input/hidden", "attention.lists/compressed_length",
@@ -53,8 +54,25 @@ void compare(LayerKind kind, std::string_view profile, int tokens) {
 
 }  // namespace
 
-TEST_CASE("a window-only layer equals the literal loops") { compare(LayerKind::swa, "canonical", 140); }
-TEST_CASE("a CSA layer equals the literal loops") { compare(LayerKind::csa, "canonical", 70); }
-TEST_CASE("an HCA layer equals the literal loops") { compare(LayerKind::hca, "canonical", 131); }
-TEST_CASE("official: a CSA layer equals the literal loops") { compare(LayerKind::csa, "official", 70); }
-TEST_CASE("official: an HCA layer equals the literal loops") { compare(LayerKind::hca, "official", 131); }
+TEST_CASE("a window-only layer equals the literal loops") { compare(tiny_config({LayerKind::swa}), 140); }
+TEST_CASE("a CSA layer equals the literal loops") { compare(tiny_config({LayerKind::csa}), 70); }
+TEST_CASE("an HCA layer equals the literal loops") { compare(tiny_config({LayerKind::hca}), 131); }
+TEST_CASE("official: layers equal the literal loops") {
+  compare(tiny_config({LayerKind::csa}, "official"), 70);
+  compare(tiny_config({LayerKind::hca}, "official"), 131);
+}
+
+TEST_CASE("every axis that the engine takes equals the literal loops") {
+  const std::pair<const char*, const char*> changes[]{
+      {"linear", "bf16"},          {"wo_a", "fp8_1x128"},      {"head_norm", "bf16"},
+      {"head_norm", "factor_bf16"}, {"rope_table", "bf16"},     {"rope_input", "f32"},
+      {"kv_cache", "e4m3_scale_floor"}, {"pooled_rounding", "f32"}, {"norm_weight", "round_then"},
+      {"index_rotation", "none"},  {"index_cache", "fp4"},     {"index_round", "bf16"},
+      {"select_order", "descending"}, {"softmax", "online64_bf16_p"}, {"sink_in_max", "yes"}};
+  for (const auto& [axis, value] : changes) {
+    INFO(axis << " " << value);
+    RunConfig config = tiny_config({LayerKind::csa});
+    config.profile.set(axis, value);
+    compare(config, 42);
+  }
+}

@@ -20,8 +20,13 @@ struct CompressorRows {
 
 class Layer {
  public:
-  Layer(LayerKind kind, const Geometry& geometry, const LayerWeights& weights, bool official)
-      : kind_(kind), g_(geometry), w_(weights), official_(official), rope_(geometry, kind) {}
+  Layer(LayerKind kind, const Geometry& geometry, const LayerWeights& weights, const Profile& profile)
+      : kind_(kind),
+        g_(geometry),
+        w_(weights),
+        axes_(profile),
+        fp4_(profile.get<IndexCache>() == IndexCache::fp4),
+        rope_(geometry, kind, profile.get<RopeTable>() == RopeTable::bf16) {}
 
   LiteralTensors run(const std::vector<std::vector<std::uint16_t>>& hidden) {
     for (const auto& bits : hidden) {
@@ -53,32 +58,52 @@ class Layer {
   void put_f32(const std::string& path, float value) { put_32(path, arith::to_bits(value)); }
   void put_i32(const std::string& path, int value) { put_32(path, static_cast<std::uint32_t>(value)); }
 
+  /// One output of an FP8 linear, from the codes or from the bf16 values that they stand for (axis linear).
+  float fp8_linear(const Matrix& w, int n, const Quantized& codes, const Floats& values) {
+    return axes_.get<Linear>() == Linear::bf16 ? product_bf16(w, n, values) : product_fp8(w, n, codes);
+  }
+
+  Floats norm(const Floats& x, const std::vector<std::uint16_t>* weight) {
+    return rms(x, weight, g_.eps, axes_.get<NormWeight>() == NormWeight::round_then);
+  }
+
+  /// RoPE of what a norm or a product made (f32), rounded before (axis rope_input) and after.
+  Floats rotated(const Floats& x, int position) {
+    Floats y = axes_.get<RopeInput>() == RopeInput::f32 ? x : bf16(x);
+    rope_.rotate(y, position, 1);
+    return bf16(y);
+  }
+
   // 11, and head_norm of 18
   void query(int p) {
     const Quantized x = quantize(hidden_[p], 128, false);
     for (std::size_t i = 0; i < x.codes.size(); ++i) put("layer.input/codes", x.codes[i]);
     for (const int e : x.e) put("layer.input/scales", static_cast<std::uint8_t>(e + 127));
     Floats latent;
-    for (int n = 0; n < g_.q_lora; ++n) latent.push_back(bf16(product_fp8(w_.wq_a, n, x)));
-    latent = rms(latent, &w_.q_norm, g_.eps);
+    for (int n = 0; n < g_.q_lora; ++n) latent.push_back(bf16(fp8_linear(w_.wq_a, n, x, hidden_[p])));
+    latent = bf16(norm(latent, &w_.q_norm));
     for (const float value : latent) put_bf16("q.down/q_latent", value);
     latent_.push_back(quantize(latent, 128, false));
+    latent_values_.push_back(latent);
     std::vector<Floats> heads;
     for (int h = 0; h < g_.heads; ++h) {
       Floats q;
-      for (int i = 0; i < 512; ++i) q.push_back(bf16(product_fp8(w_.wq_b, h * 512 + i, latent_.back())));
+      for (int i = 0; i < 512; ++i) q.push_back(bf16(fp8_linear(w_.wq_b, h * 512 + i, latent_.back(), latent)));
       for (const float value : q) put_bf16("q.up/raw", value);
-      if (official_) {
+      if (axes_.get<HeadNorm>() == HeadNorm::bf16) {
         Floats squares;
         for (const float value : q) squares.push_back(bf16(value * value));
         const float mean = bf16(sum32(squares) / 512.0F);
         const float factor = bf16(1.0F / std::sqrt(bf16(mean + g_.eps)));
         for (float& value : q) value = bf16(value * factor);
+      } else if (axes_.get<HeadNorm>() == HeadNorm::factor_bf16) {
+        const float factor = bf16(1.0F / std::sqrt(dot32(q, q) / 512.0F + g_.eps));
+        for (float& value : q) value = bf16(value * factor);
       } else {
-        q = rms(q, nullptr, g_.eps);
+        q = rms(q, nullptr, g_.eps, false);
       }
       for (const float value : q) put_bf16("q.up/normed", value);
-      rope_.rotate(q, p, 1);
+      q = rotated(q, p);
       for (const float value : q) put_bf16("q.up/q", value);
       heads.push_back(q);
     }
@@ -87,7 +112,8 @@ class Layer {
 
   /// 4 on dims 0..447, the row's bytes, and the row as attention reads it.
   Floats store_kv(const std::string& stage, const Floats& row) {
-    const Quantized x = quantize(Floats(row.begin(), row.begin() + 448), 64, false);
+    const Quantized x = quantize(Floats(row.begin(), row.begin() + 448), 64, false,
+                                 axes_.get<KvCache>() == KvCache::e4m3_scale_floor);
     Floats read;
     for (int i = 0; i < 448; ++i) {
       put(stage + "/codes", x.codes[i]);
@@ -110,10 +136,10 @@ class Layer {
   void window(int p) {
     const Quantized x = quantize(hidden_[p], 128, false);
     Floats kv;
-    for (int n = 0; n < 512; ++n) kv.push_back(bf16(product_fp8(w_.wkv, n, x)));
-    kv = rms(kv, &w_.kv_norm, g_.eps);
+    for (int n = 0; n < 512; ++n) kv.push_back(bf16(fp8_linear(w_.wkv, n, x, hidden_[p])));
+    kv = norm(kv, &w_.kv_norm);
     for (const float value : kv) put_bf16("kv.window/normed", value);
-    rope_.rotate(kv, p, 1);
+    kv = rotated(kv, p);
     for (const float value : kv) put_bf16("kv.window/kv", value);
     window_.push_back(store_kv("kv.window", kv));
   }
@@ -160,9 +186,8 @@ class Layer {
         pooled.push_back(pool_channel(score, kv));
         put_f32(name + ".pool/pooled", pooled.back());
       }
-      for (float& value : pooled) value = bf16(value);
-      Floats entry = rms(pooled, &w.norm, g_.eps);
-      rope_.rotate(entry, p + 1 - r, 1);
+      if (axes_.get<PooledRounding>() == PooledRounding::bf16) pooled = bf16(pooled);
+      Floats entry = rotated(norm(pooled, &w.norm), p + 1 - r);
       put_i32(name + ".finish/index", p / r);
       if (indexer) {
         store_index(entry, rows);
@@ -175,12 +200,12 @@ class Layer {
   }
 
   void store_index(Floats& entry, CompressorRows& rows) {
-    hadamard(entry);
+    if (axes_.get<IndexRotation>() == IndexRotation::both) hadamard(entry);
     for (const float value : entry) put_bf16("indexer.finish/entry", value);
-    const Quantized x = quantize(entry, official_ ? 32 : 128, official_);
+    const Quantized x = quantize(entry, fp4_ ? 32 : 128, fp4_);
     for (const std::uint8_t code : x.codes) put("indexer.finish/codes", code);
     Floats read = x.values;
-    if (official_) {
+    if (fp4_) {
       for (int i = 0; i < 128; i += 2) {
         put("indexer.finish/page_bytes", static_cast<std::uint8_t>(x.codes[i] + 16 * x.codes[i + 1]));
       }
@@ -203,23 +228,27 @@ class Layer {
   void select(int p) {
     std::vector<Floats> queries;
     Floats weights;
+    const bool round = axes_.get<IndexRound>() == IndexRound::bf16;
     const double root = 1.0 / std::sqrt(128.0 * g_.index_heads);
     for (int h = 0; h < g_.index_heads; ++h) {
       Floats q;
-      for (int i = 0; i < 128; ++i) q.push_back(bf16(product_fp8(w_.indexer_wq_b, h * 128 + i, latent_[p])));
-      rope_.rotate(q, p, 1);
-      hadamard(q);
-      const Quantized x = quantize(q, official_ ? 32 : 128, official_);
+      for (int i = 0; i < 128; ++i) {
+        q.push_back(fp8_linear(w_.indexer_wq_b, h * 128 + i, latent_[p], latent_values_[p]));
+      }
+      q = rotated(q, p);
+      if (axes_.get<IndexRotation>() == IndexRotation::both) hadamard(q);
+      const Quantized x = quantize(q, fp4_ ? 32 : 128, fp4_);
       for (const std::uint8_t code : x.codes) put("indexer.query/codes", code);
       Floats values = x.values;
       const float w = bf16(product_bf16(w_.indexer_weights_proj, h, hidden_[p]));
-      if (official_) {
+      weights.push_back(w * static_cast<float>(root));
+      if (round) weights.back() = bf16(weights.back());
+      if (fp4_) {
         for (const int e : x.e) put("indexer.query/scales", static_cast<std::uint8_t>(e + 127));
         for (int i = 0; i < 128; ++i) values[i] = values[i] * power(x.e[i / 32]);
-        weights.push_back(bf16(w * static_cast<float>(root)));
       } else {
         put_f32("indexer.query/scales", power(x.e[0]));
-        weights.push_back(w * static_cast<float>(root) * power(x.e[0]));
+        weights.back() = weights.back() * power(x.e[0]);
       }
       queries.push_back(values);
       put_f32("indexer.query/weights", weights.back());
@@ -231,12 +260,12 @@ class Layer {
       Floats t;
       for (int h = 0; h < g_.index_heads; ++h) {
         float dot = dot32(queries[h], index_.entries[j]);
-        if (official_) dot = bf16(dot);
+        if (round) dot = bf16(dot);
         t.push_back(dot > 0 ? dot : 0.0F);
       }
-      if (official_) {
+      if (round) {
         for (int h = 0; h < g_.index_heads; ++h) t[h] = bf16(t[h] * weights[h]);
-        scores.push_back(bf16(sum32(t)));
+        scores.push_back(bf16(sum32(t)) * index_.entry_scale[j]);
       } else {
         scores.push_back(dot32(t, weights) * index_.entry_scale[j]);
       }
@@ -254,7 +283,7 @@ class Layer {
       taken[best] = true;
       chosen.push_back(best);
     }
-    if (!official_) std::sort(chosen.begin(), chosen.end());
+    if (axes_.get<SelectOrder>() == SelectOrder::ascending) std::sort(chosen.begin(), chosen.end());
     put_i32("indexer.select/count", static_cast<int>(chosen.size()));
     for (int k = 0; k < g_.index_topk; ++k) {
       put_i32("indexer.select/selected", k < static_cast<int>(chosen.size()) ? chosen[k] : -1);
@@ -278,8 +307,8 @@ class Layer {
     }
     std::vector<Floats> heads;
     for (int h = 0; h < g_.heads; ++h) {
-      heads.push_back(official_ ? head_online(q_[p][h], keys, w_.attn_sink[h])
-                                : head_two_pass(q_[p][h], keys, w_.attn_sink[h]));
+      heads.push_back(axes_.get<Softmax>() == Softmax::two_pass ? head_two_pass(q_[p][h], keys, w_.attn_sink[h])
+                                                                : head_online(q_[p][h], keys, w_.attn_sink[h]));
       for (const float value : heads.back()) put_bf16("attention.core/out", value);
     }
     for (Floats& head : heads) {
@@ -294,13 +323,14 @@ class Layer {
         const Floats& head = heads[n / g_.o_lora * in_group + h];
         x.insert(x.end(), head.begin(), head.end());
       }
-      latent.push_back(bf16(product_bf16(w_.wo_a, n, x)));
+      latent.push_back(bf16(axes_.get<WoA>() == WoA::bf16 ? product_bf16(w_.wo_a, n, x)
+                                                          : product_fp8(w_.wo_a, n, quantize(x, 128, false))));
       put_bf16("output.project/o_latent", latent.back());
     }
     const Quantized x = quantize(latent, 128, false);
     for (const std::uint8_t code : x.codes) put("output.project/latent_codes", code);
     for (const int e : x.e) put("output.project/latent_scales", static_cast<std::uint8_t>(e + 127));
-    for (int n = 0; n < g_.dim; ++n) put_bf16("output.project/hidden_out", product_fp8(w_.wo_b, n, x));
+    for (int n = 0; n < g_.dim; ++n) put_bf16("output.project/hidden_out", fp8_linear(w_.wo_b, n, x, latent));
   }
 
   Floats head_two_pass(const Floats& q, const std::vector<const Floats*>& keys, float sink) {
@@ -311,6 +341,7 @@ class Layer {
       z[i] = dot32(q, *keys[i]) * arith::from_bits(0x3D3504F3);
       m = z[i] > m ? z[i] : m;
     }
+    if (axes_.get<SinkInMax>() == SinkInMax::yes) m = sink > m ? sink : m;
     Floats e(keys.size(), 0.0F);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (keys[i] != nullptr) e[i] = arith::exp(z[i] - m);
@@ -368,10 +399,12 @@ class Layer {
   LayerKind kind_;
   const Geometry& g_;
   const LayerWeights& w_;
-  bool official_;
+  const Profile& axes_;
+  bool fp4_;
   Rope rope_;
   std::vector<Floats> hidden_;
   std::vector<Quantized> latent_;
+  std::vector<Floats> latent_values_;
   std::vector<std::vector<Floats>> q_;
   std::vector<Floats> window_;
   CompressorRows main_, index_;
@@ -382,8 +415,8 @@ class Layer {
 }  // namespace
 
 LiteralTensors literal_layer(LayerKind kind, const Geometry& geometry, const LayerWeights& weights,
-                             const std::vector<std::vector<std::uint16_t>>& hidden, bool official) {
-  return Layer(kind, geometry, weights, official).run(hidden);
+                             const std::vector<std::vector<std::uint16_t>>& hidden, const Profile& profile) {
+  return Layer(kind, geometry, weights, profile).run(hidden);
 }
 
 }  // namespace dsv4::reference::test

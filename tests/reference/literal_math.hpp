@@ -46,14 +46,15 @@ struct Quantized {
   Bytes codes;
   std::vector<int> e;
 };
-inline Quantized quantize(const Floats& x, int block, bool fp4) {
+inline Quantized quantize(const Floats& x, int block, bool fp4, bool floor_scale = false) {
   Quantized q;
   const float largest = fp4 ? 6.0F : 448.0F;
   const float floor = fp4 ? 6.0F * power(-126) : 1e-4F;
   for (std::size_t first = 0; first < x.size(); first += block) {
     float a = 0;
     for (int i = 0; i < block; ++i) a = std::fabs(x[first + i]) > a ? std::fabs(x[first + i]) : a;
-    const float ratio = (floor > a ? floor : a) / largest;
+    float ratio = (floor > a ? floor : a) / largest;
+    if (floor_scale) ratio = a / largest > floor ? a / largest : floor;  // axis kv_cache: e4m3_scale_floor
     int e = 0;
     const float fraction = std::frexp(ratio, &e);  // ratio = fraction * 2^e with fraction in [1/2, 1)
     if (fraction == 0.5F) --e;
@@ -102,22 +103,28 @@ inline float product_bf16(const Matrix& w, std::int64_t n, const Floats& x) {
   return out;
 }
 
-/// Section 8 with the final bf16.
-inline Floats rms(const Floats& x, const std::vector<std::uint16_t>* weight, float eps) {
+/// Section 8 without the final bf16; `round_then` is the axis norm_weight.
+inline Floats rms(const Floats& x, const std::vector<std::uint16_t>* weight, float eps, bool round_then) {
   const float v = dot32(x, x) / static_cast<float>(x.size()) + eps;
   const float g = 1.0F / std::sqrt(v);
   Floats y;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const float scaled = x[i] * g;
-    y.push_back(bf16(weight == nullptr ? scaled : scaled * arith::bf16_to_f32((*weight)[i])));
+    float scaled = x[i] * g;
+    if (round_then) scaled = bf16(scaled);
+    y.push_back(weight == nullptr ? scaled : scaled * arith::bf16_to_f32((*weight)[i]));
   }
   return y;
+}
+inline Floats bf16(Floats x) {
+  for (float& value : x) value = bf16(value);
+  return x;
 }
 
 /// Section 9.
 struct Rope {
   float f[32];
-  Rope(const Geometry& geometry, LayerKind kind) {
+  bool bf16_table;
+  Rope(const Geometry& geometry, LayerKind kind, bool rounded) : bf16_table(rounded) {
     const bool yarn = kind != LayerKind::swa;
     double t = yarn ? geometry.compress_rope_theta : geometry.rope_theta;
     for (int i = 0; i < 5; ++i) t = std::sqrt(t);
@@ -135,13 +142,13 @@ struct Rope {
       f[i] = slow + fast;
     }
   }
-  /// Last 64 dims of a bf16-valued vector; `direction` is -1 for the inverse.
+  /// Last 64 dims of a vector, results rounded to bf16; `direction` is -1 for the inverse.
   void rotate(Floats& x, int position, float direction) const {
     const std::size_t base = x.size() - 64;
     for (int i = 0; i < 32; ++i) {
       const float angle = static_cast<float>(position) * f[i];
-      const float c = arith::cos(angle);
-      const float s = arith::sin(angle) * direction;
+      const float c = bf16_table ? bf16(arith::cos(angle)) : arith::cos(angle);
+      const float s = (bf16_table ? bf16(arith::sin(angle)) : arith::sin(angle)) * direction;
       const float e = x[base + 2 * i];
       const float o = x[base + 2 * i + 1];
       const float os = o * s;
