@@ -69,13 +69,13 @@ std::string reproduce(const Shared& shared, std::int64_t step) {
 
 /// Says the first divergence, the error table and the end; returns the exit code.
 int conclude(const Shared& shared, report::Reporter& reporter, const compare::Totals& totals, const std::string& event,
-             std::int64_t not_compared, bool by_token, bool interrupted) {
+             std::int64_t not_compared, bool by_token, bool interrupted, bool matched = true) {
   if (totals.first_divergence) {
     reporter.first_divergence(*totals.first_divergence, event, totals,
                               reproduce(shared, by_token ? -1 : totals.first_divergence->step));
   }
   int code = totals.passed() ? kDone : kFailed;
-  if (code == kDone && totals.nothing_compared()) {
+  if (code == kDone && (totals.nothing_compared() || !matched)) {
     fmt::print(stderr, "dsv4-oracle: nothing was compared\n");
     code = kUsage;
   }
@@ -103,6 +103,7 @@ int diff_by_step(const DiffOptions& options, const Shared& shared, io::DumpReade
   std::string first_event;
   std::int64_t not_compared = 0;
   bool stopped = false;
+  bool matched = selection.tensors.all();  // a chosen tensor was compared; batch tables alone are no match
   oracle::Progress progress("diff", static_cast<std::int64_t>(a.steps().size()), "steps", !shared.quiet);
   while (left || right) {
     compare::StepComparison comparison;
@@ -112,6 +113,7 @@ int diff_by_step(const DiffOptions& options, const Shared& shared, io::DumpReade
         comparison = comparator.compare(*left, *right);
         facts = {left->step, left->event, token_count(*left),
                  static_cast<std::int64_t>(oracle::nonfinite_tensors(*right).size())};
+        for (const compare::Comparison& one : comparison.comparisons) matched |= one.id.has_value();
         if (comparison.failed() && first_event.empty()) first_event = left->event;
         reporter.step(facts, comparison);
       }
@@ -140,7 +142,7 @@ int diff_by_step(const DiffOptions& options, const Shared& shared, io::DumpReade
   if (stopped) {
     for (const std::int64_t step : a.steps()) not_compared += selection.has_step(step) && left && step >= left->step ? 1 : 0;
   }
-  return conclude(shared, reporter, comparator.totals(), first_event, not_compared, false, oracle::interrupted());
+  return conclude(shared, reporter, comparator.totals(), first_event, not_compared, false, oracle::interrupted(), matched);
 }
 
 int run(const DiffOptions& options, const Shared& shared) {

@@ -199,6 +199,8 @@ void ReplayRun::judge(oracle::Lockstep::Pair& pair, compare::StepComparison& com
   }
   if (!selection_.has_step(pair.subject.step)) return;
   comparison = comparator_->compare(*pair.reference, pair.subject);
+  matched_ |= selection_.tensors.all();
+  for (const compare::Comparison& one : comparison.comparisons) matched_ |= one.id.has_value();
   const bool subject_exact = subject_->source->info().bit_exact;
   if (subject_exact && reference_source_->info().bit_exact) return;
   if (subject_exact) {
@@ -344,7 +346,7 @@ int ReplayRun::finish(bool interrupted) {
   bool hold = true;
   if (options_.expect && whole && options_.resume.empty()) hold = expectations_hold();
   int code = totals.passed() && hold ? kDone : kFailed;
-  if (code == kDone && comparator_ && totals.nothing_compared()) {
+  if (code == kDone && comparator_ && (totals.nothing_compared() || !matched_)) {
     fmt::print(stderr, "dsv4-oracle: nothing was compared\n");
     code = kUsage;
   }

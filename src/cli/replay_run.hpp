@@ -76,6 +76,7 @@ class ReplayRun {
   compare::Totals own_totals_;                 ///< where nothing is compared: findings of checks
   std::map<std::int64_t, std::string> checkpoints_;
   std::int64_t steps_done_ = 0;
+  bool matched_ = false;                       ///< a chosen tensor was compared; batch tables alone are no match
   bool stopped_ = false;                       ///< before the plan's end
   bool nonfinite_failure_ = false;
 };

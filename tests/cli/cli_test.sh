@@ -1,0 +1,296 @@
+#!/usr/bin/env bash
+# Runs the program as a user does and checks exit codes, what goes to stdout and stderr, and the files it leaves.
+# Usage: cli_test.sh PROGRAM JSON_CHECK SOURCE_FOLDER CASE
+set -u
+program=$1 json_check=$2 source=$3 case=$4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+export OMP_WAIT_POLICY=passive
+failures=0
+
+fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
+
+# expect CODE ARGS...: runs the program, keeps its streams in out and err.
+expect() {
+  local code=$1 got
+  shift
+  "$program" "$@" >out 2>err
+  got=$?
+  if [ "$got" -ne "$code" ]; then
+    fail "exit $got instead of $code: $*"
+    sed 's/^/    /' out err | head -n 20
+  fi
+}
+contains() { grep -q -- "$2" "$1" || { fail "$1 has no '$2'"; head -n 20 "$1" | sed 's/^/    /'; }; }
+lacks() { ! grep -q -- "$2" "$1" || fail "$1 has '$2'"; }
+is_empty() { [ ! -s "$1" ] || { fail "$1 is not empty"; head -n 5 "$1" | sed 's/^/    /'; }; }
+json_lines() { "$json_check" lines "$1" || fail "$1 is no JSON Lines"; }
+json_file() { "$json_check" file "$1" || fail "$1 is no JSON"; }
+
+cat >small.yaml <<'YAML'
+model: {preset: tiny, layers: [swa, csa, hca]}
+seed: 5
+steps:
+  - prefill: {request: a, tokens: 11}
+  - batch: [{prefill: {request: b, tokens: 4}}, {decode: {requests: [a]}}, {pad: 1}]
+  - decode: {requests: [a, b], repeat: 2}
+YAML
+
+usage() {
+  expect 0 --help
+  contains out 'Examples'
+  is_empty err
+  expect 0 --version
+  contains out 'HDF5'
+  contains out 'instruction set'
+  expect 0 replay --help
+  contains out 'Examples'
+  expect 2
+  is_empty out
+  expect 2 nothing
+  expect 2 replay small.yaml --no-such-option
+  is_empty out
+  expect 3 replay absent.yaml
+  contains err absent.yaml
+  expect 2 replay small.yaml --engine none
+  contains err reference
+  expect 2 replay small.yaml --stages 'attention'
+  contains err attention.core
+  expect 2 replay small.yaml --profile none
+  expect 2 replay small.yaml --set softmax=none
+  expect 2 replay small.yaml --feed reference
+  expect 2 replay small.yaml --steps 3:2
+  expect 2 replay small.yaml --isa v9
+  printf 'model: {preset: tiny, layers: [swa]}\nsteps:\n  - prefil: {request: a, tokens: 1}\n' >bad.yaml
+  expect 2 replay bad.yaml
+  contains err 'bad.yaml:3'
+  if ! "$program" --version | grep -q '^engines:.*cuda'; then
+    expect 4 replay small.yaml --engine cuda
+    contains err cuda
+    [ "$(wc -l <err)" -eq 1 ] || fail "more than one sentence about a missing engine"
+  fi
+}
+
+plan() {
+  expect 0 replay small.yaml --check
+  contains out prefill
+  is_empty err
+  expect 0 --json replay small.yaml --check
+  json_lines out
+  [ "$(grep -c '"type":"plan_step"' out)" -eq 4 ] || fail "four steps expected"
+  for what in stages tensors profiles models scenarios coverage engines; do
+    expect 0 list $what
+    [ -s out ] || fail "list $what is empty"
+    expect 0 list $what --json
+    json_lines out
+  done
+}
+
+dumps() {
+  expect 0 replay small.yaml --dump a.h5
+  [ -f a.h5 ] && [ ! -e a.h5.partial ] || fail "a.h5 is not in place"
+  expect 0 replay small.yaml --dump b.h5 --threads 1
+  cmp a.h5 b.h5 || fail "threads change the dump"
+  expect 0 replay small.yaml --dump b.h5 --threads 2
+  cmp a.h5 b.h5 || fail "threads change the dump"
+  for isa in v2 v3 v4; do
+    "$program" --version | grep -q "runs.* $isa" || continue
+    expect 0 replay small.yaml --dump b.h5 --isa $isa
+    cmp a.h5 b.h5 || fail "--isa $isa changes the dump"
+  done
+  expect 0 replay small.yaml --dump plain.h5 --no-compress
+  expect 0 diff a.h5 plain.h5
+  contains out compared
+  expect 0 diff a.h5 plain.h5 --json
+  json_lines out
+  is_empty err
+  expect 0 diff a.h5 plain.h5 --align token
+  expect 0 inspect a.h5
+  contains out 'tiny\|canonical'
+  expect 0 inspect a.h5 --step 1 --json
+  json_lines out
+  expect 0 inspect a.h5 --verify
+  expect 0 inspect a.h5 /steps/000000/layer_01/q.up/q --at 3,1,17
+  contains out 0x
+  expect 2 inspect a.h5 /steps/000000/layer_01/q.up/q --at 3,1
+  expect 3 inspect a.h5 /steps/000000/none
+  expect 3 inspect small.yaml
+  expect 0 replay small.yaml --dump some.h5 --stages 'compress.*' --steps 1:3
+  expect 0 inspect some.h5
+  expect 0 diff a.h5 some.h5 --stages 'compress.*'
+  expect 2 diff a.h5 some.h5 --stages q.up
+  contains err 'nothing was compared'
+  expect 2 replay small.yaml --dump c.h5 --max-dump 1K
+  [ ! -e c.h5 ] || fail "a refused dump exists"
+  expect 3 replay small.yaml --dump no/such/folder/c.h5
+  head -c 3000 a.h5 >cut.h5
+  expect 3 diff a.h5 cut.h5
+  contains err cut.h5
+}
+
+against() {
+  expect 0 replay small.yaml --against wide --feed reference
+  contains out 'attention.core'
+  expect 0 replay small.yaml --against wide --feed reference --json
+  json_lines out
+  expect 0 replay small.yaml --against reference
+  expect 0 replay small.yaml --dump a.h5
+  expect 0 replay small.yaml --against a.h5
+  expect 0 replay small.yaml --against a.h5 --feed reference
+  expect 1 replay small.yaml --against a.h5 --seed 6
+  contains out 'layer.input'
+  contains out 'dsv4-oracle replay'
+  expect 0 replay small.yaml --stats --json
+  json_lines out
+  contains out '"type":"stats"'
+}
+
+resume() {
+  expect 0 replay small.yaml --dump whole.h5 --checkpoint 1:state.h5
+  expect 0 replay small.yaml --resume state.h5 --dump rest.h5
+  expect 0 diff whole.h5 rest.h5 --steps 2:4
+  expect 0 replay --resume state.h5
+  expect 2 replay small.yaml --resume state.h5 --seed 9
+  expect 3 replay small.yaml --resume whole.h5
+  expect 2 replay small.yaml --checkpoint 9:state.h5
+}
+
+expectations() {
+  { cat small.yaml; echo 'expect: {covers: [compress.overlap_first_window, batch.padding], same_as: sequential}'; } >good.yaml
+  expect 0 replay good.yaml
+  { cat small.yaml; echo 'expect: {covers: [page.reused]}'; } >missed.yaml
+  expect 1 replay missed.yaml
+  contains out page.reused
+  expect 0 replay missed.yaml --no-expect
+  cat >sweep.yaml <<'YAML'
+model: {preset: tiny, layers: [csa]}
+sweep: {n: [3, 4, 9]}
+steps:
+  - prefill: {request: a, tokens: ${n}}
+  - decode: {requests: [a], repeat: 2}
+expect: {same_as: sequential}
+YAML
+  expect 0 replay sweep.yaml --dump sweep.h5
+  for n in 3 4 9; do [ -f sweep-n$n.h5 ] || fail "no dump of n=$n"; done
+  expect 0 replay sweep.yaml --only 'n=4'
+  expect 2 replay sweep.yaml --only 'n=5'
+}
+
+# The hexadecimal bytes of a little-endian f32 as grep -P wants them.
+element() {
+  local hex
+  expect 0 inspect a.h5 "$1" --at "$2"
+  hex=$(grep -o '0x[0-9a-f]*' out | head -n 1)
+  printf '\\x%s\\x%s\\x%s\\x%s' "${hex:8:2}" "${hex:6:2}" "${hex:4:2}" "${hex:2:2}"
+}
+
+one_bit() {
+  local tensor=/steps/000001/layer_01/indexer.query/weights row offset byte
+  expect 0 replay small.yaml --dump a.h5 --no-compress
+  row=$(element $tensor 2,0)$(element $tensor 2,1)$(element $tensor 2,2)$(element $tensor 2,3)
+  offset=$(LC_ALL=C grep -obUaP "$row" a.h5 | cut -d: -f1)
+  [ "$(wc -w <<<"$offset")" -eq 1 ] || { fail "row 2 of $tensor is not in the file just once"; return; }
+  cp a.h5 b.h5
+  byte=$(od -An -tu1 -j $((offset + 4)) -N 1 b.h5)
+  printf "\\x$(printf %x $((byte ^ 1)))" | dd of=b.h5 bs=1 seek=$((offset + 4)) conv=notrunc status=none
+  expect 3 inspect b.h5 --verify
+  contains err indexer.query
+  expect 1 diff a.h5 b.h5
+  contains out 'step 1'
+  contains out 'indexer.query'
+  contains out weights
+  expect 1 diff a.h5 b.h5 --json
+  json_lines out
+  contains out '"coordinate":\[2,1\]'
+}
+
+golden() {
+  expect 0 golden list
+  expect 0 golden export --format json --output vectors
+  for kind in convert quant_block top_k ring_index; do json_file vectors/$kind.json; done
+  expect 0 golden export --format safetensors --case canonical-swa --output vectors
+  [ -f vectors/canonical-swa.safetensors ] && json_file vectors/manifest.json
+  expect 0 golden export --weights --case canonical-swa --output weights
+  cat >from_file.yaml <<YAML
+model: {preset: tiny, layers: [swa]}
+seed: 20260101
+weights: weights/canonical-swa.weights.safetensors
+steps:
+  - prefill: {request: a, tokens: 9}
+YAML
+  sed '/^weights/d' from_file.yaml >seeded.yaml
+  expect 0 replay seeded.yaml --dump seeded.h5
+  expect 0 replay from_file.yaml --against seeded.h5
+  expect 0 golden generate --case canonical-swa --data golden
+  expect 0 golden verify --case canonical-swa --data golden
+  sed -i 's/\(q.up.q bfloat16 [0-9,]* \)./\1x/' golden/canonical-swa.digests
+  expect 1 golden verify --case canonical-swa --data golden
+  contains out 'q.up/q'
+  expect 2 golden verify --case none
+  expect 3 golden verify --case canonical-swa --data nowhere
+}
+
+trace() {
+  expect 0 import-trace "$source/data/traces/mooncake-conversation-1000.jsonl" --requests 3 --scale 256 -o trace.yaml
+  is_empty out
+  expect 0 replay trace.yaml --check
+  expect 3 import-trace absent.jsonl
+  echo '{"timestamp": 1' >bad.jsonl
+  expect 3 import-trace bad.jsonl
+  contains err 'bad.jsonl:1'
+}
+
+long_run() {
+  cat >long.yaml <<'YAML'
+model: {preset: tiny, layers: [swa, csa, hca]}
+steps:
+  - prefill: {request: a, tokens: 40}
+  - decode: {requests: [a], repeat: 4000}
+YAML
+}
+
+# Killed at any moment: what is there is readable, nothing has the final name.
+killed() {
+  long_run
+  "$program" replay long.yaml --dump killed.h5 >out 2>err &
+  local pid=$!
+  for _ in $(seq 100); do [ -s killed.h5.partial ] && break; sleep 0.1; done
+  sleep 1
+  kill -KILL $pid
+  wait $pid 2>/dev/null
+  [ ! -e killed.h5 ] || fail "a killed run left a file under the final name"
+  expect 0 inspect killed.h5.partial
+  contains out PARTIAL
+
+  "$program" replay long.yaml --dump stopped.h5 >out 2>err &
+  pid=$!
+  for _ in $(seq 100); do [ -s stopped.h5.partial ] && break; sleep 0.1; done
+  sleep 1
+  kill -INT $pid
+  wait $pid
+  [ $? -eq 130 ] || fail "an interrupted run does not exit with 130"
+  [ -f stopped.h5.partial ] && [ ! -e stopped.h5 ] || fail "an interrupted run has no .partial"
+  expect 0 diff killed.h5.partial stopped.h5.partial
+}
+
+full_disk() {
+  # A limit on the size of files, set while the program runs, stands in for a full disk.
+  long_run
+  (trap '' XFSZ; exec "$program" replay long.yaml --dump full.h5 --no-compress) >out 2>err &
+  local pid=$! code
+  for _ in $(seq 100); do [ -s full.h5.partial ] && break; sleep 0.1; done
+  prlimit --pid $pid --fsize=6000000:6000000
+  wait $pid
+  code=$?
+  [ $code -eq 3 ] || { fail "exit $code instead of 3 on a full disk"; sed 's/^/    /' out err; }
+  contains err full.h5
+  [ ! -e full.h5 ] || fail "a dump that did not fit has the final name"
+  expect 0 inspect full.h5.partial
+  contains out PARTIAL
+}
+
+if ! declare -F "$case" >/dev/null; then echo "no case $case"; exit 1; fi
+$case
+[ $failures -eq 0 ] && echo "$case: ok"
+exit $((failures > 0))
