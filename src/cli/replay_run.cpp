@@ -204,9 +204,9 @@ void ReplayRun::judge(oracle::Lockstep::Pair& pair, compare::StepComparison& com
   const bool subject_exact = subject_->source->info().bit_exact;
   if (subject_exact && reference_source_->info().bit_exact) return;
   if (subject_exact) {
-    errors_.add(pair.subject, *pair.reference);
+    errors_.add(pair.subject, *pair.reference, &comparison);
   } else {
-    errors_.add(*pair.reference, pair.subject);
+    errors_.add(*pair.reference, pair.subject, &comparison);
   }
 }
 

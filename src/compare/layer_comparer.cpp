@@ -116,7 +116,7 @@ void LayerComparer::compare(TensorId id, const Tensor& reference, const Tensor& 
   result.tensor = info(id).name;
   result.id = id;
   result.rule = to_string(context_.rules.rule(id));
-  result.inputs = inputs_of(id, nullptr);
+  result.inputs = inputs_of(id, true, nullptr);
   if (tensor_class(id) == TensorClass::selection) {
     compare_set(id, reference, subject, result);
     if (context_.rules.only_equal_passes(id)) result.outside = result.mismatches;
@@ -127,7 +127,7 @@ void LayerComparer::compare(TensorId id, const Tensor& reference, const Tensor& 
                                                        : result.verdict == Verdict::diverged;
   result.downstream = result.failed && result.inputs == Inputs::different;
   if (result.verdict != Verdict::equal) {
-    inputs_of(id, &result.inputs_compared);
+    inputs_of(id, true, &result.inputs_compared);
     if (!result.first.empty()) {
       std::int64_t element = 0;
       for (std::size_t axis = 0; axis < result.first.size(); ++axis) {
@@ -218,7 +218,9 @@ void LayerComparer::compare_values(TensorId id, const Tensor& reference, const T
                       ordering_limit_in_rms(summed_terms(id, context_.reference_info.config.geometry))};
   const LayerObservation* wide_reference = wide_side(side(true), id, reference);
   const LayerObservation* wide_subject = wide_side(side(false), id, subject);
-  const bool by_bound = (wide_reference != nullptr) != (wide_subject != nullptr) && is_float(reference.dtype());
+  // A bound is a statement about the same stage inputs; on other inputs the tensor's rule decides.
+  const bool bounded = (wide_reference != nullptr) != (wide_subject != nullptr) && is_float(reference.dtype());
+  const bool by_bound = bounded && inputs_of(id, false, nullptr) == Inputs::identical;
   if (by_bound) result.rule = "bound";
 
   const auto quantised = [&](bool of_reference) {
@@ -279,7 +281,9 @@ void LayerComparer::compare_set(TensorId id, const Tensor& reference, const Tens
     scores.visible = find(true, TensorId::visible);
     const auto status = status_.find(TensorId::scores);
     scores.pass_rule = status != status_.end() && status->second != Inputs::different;
+    const bool same_inputs = inputs_of(TensorId::scores, false, nullptr) == Inputs::identical;
     for (const bool of_reference : {true, false}) {
+      if (!same_inputs) break;
       const Tensor* tensor = of_reference ? scores.reference : scores.subject;
       const LayerObservation* wide =
           tensor == nullptr ? nullptr : wide_side(side(of_reference), TensorId::scores, *tensor);
@@ -328,7 +332,7 @@ bool LayerComparer::applies(TensorId id) const {
   return true;
 }
 
-Inputs LayerComparer::inputs_of(TensorId id, std::vector<std::string>* named) const {
+Inputs LayerComparer::inputs_of(TensorId id, bool made_from_too, std::vector<std::string>* named) const {
   Inputs result = Inputs::identical;
   const auto add = [&](Inputs status, const std::string& what) {
     if (named != nullptr) {
@@ -347,7 +351,7 @@ Inputs LayerComparer::inputs_of(TensorId id, std::vector<std::string>* named) co
   };
   const Stage stage = info(id).stage;
   for (const TensorId source : made_from(id)) {
-    if (status_.contains(source)) add_tensor(*this, source, "");
+    if (made_from_too && status_.contains(source)) add_tensor(*this, source, "");
   }
   if (context_.options.fed) return result;
   const StageInputs& inputs = stage_inputs(stage);

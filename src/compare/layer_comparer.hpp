@@ -48,7 +48,8 @@ class LayerComparer {
 
  private:
   void compare(TensorId id, const Tensor& reference, const Tensor& subject, StepComparison& out);
-  Inputs inputs_of(TensorId id, std::vector<std::string>* named) const;
+  /// `made_from_too`: also the tensors of the same stage that this one is made from.
+  Inputs inputs_of(TensorId id, bool made_from_too, std::vector<std::string>* named) const;
   bool applies(TensorId id) const;
   DontCare dont_care(TensorId id, const Tensor& tensor) const;
   std::vector<bool> judged_rows(TensorId id, const Tensor& tensor) const;

@@ -237,7 +237,13 @@ std::vector<ErrorFigures> error_figures(const StepObservation& observation, cons
   return rows;
 }
 
-void ErrorTable::add(const StepObservation& observation, const StepObservation& yardstick) {
+void ErrorTable::add(const StepObservation& observation, const StepObservation& yardstick,
+                     const StepComparison* judged) {
+  const auto has_ratio = [judged](int layer, TensorId id) {
+    return judged == nullptr || std::ranges::any_of(judged->comparisons, [=](const Comparison& c) {
+             return c.layer == layer && c.id == id && c.rule == "bound";
+           });
+  };
   each_common(observation, yardstick, [&](int layer, TensorId id) {
     const Difference d = difference(observation, yardstick, layer, id);
     if (d.elements == 0) return;
@@ -248,7 +254,7 @@ void ErrorTable::add(const StepObservation& observation, const StepObservation& 
     sums.worst_in_rms = std::max(sums.worst_in_rms, in_rms(d.worst, d.yardstick_squares, d.elements));
     sums.codes += d.codes;
     sums.codes_differ += d.codes_differ;
-    if (d.worst_ratio) sums.worst_ratio = std::max(sums.worst_ratio.value_or(0), *d.worst_ratio);
+    if (d.worst_ratio && has_ratio(layer, id)) sums.worst_ratio = std::max(sums.worst_ratio.value_or(0), *d.worst_ratio);
   });
 }
 

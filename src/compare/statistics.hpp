@@ -49,7 +49,10 @@ std::vector<ErrorFigures> error_figures(const StepObservation& observation, cons
 /// Error figures pooled over steps and layers by stage and tensor: squares are added, worst figures kept.
 class ErrorTable {
  public:
-  void add(const StepObservation& observation, const StepObservation& yardstick);
+  /// With `judged`, worst ratios are those of the tensors that it judged by bound: elsewhere the inputs differ and
+  /// a ratio says nothing.
+  void add(const StepObservation& observation, const StepObservation& yardstick,
+           const StepComparison* judged = nullptr);
   /// In catalogue order; step and layer are -1.
   std::vector<ErrorFigures> rows() const;
 

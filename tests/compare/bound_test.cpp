@@ -138,6 +138,20 @@ TEST_CASE("a bound of zero accepts nothing beyond the interval; NaN must meet Na
   REQUIRE(w.compare(TensorId::attention_lse).verdict == Verdict::diverged);
 }
 
+TEST_CASE("on other inputs a bound says nothing: the tensor's rule decides") {
+  Wide w;
+  w.figures(TensorId::q, 0);
+  test::set<std::uint16_t>(w.tensor(false, TensorId::q), 5, 0x4041);
+  test::set<std::uint16_t>(w.tensor(true, TensorId::q), 5, 0x4040);
+  w.exact(TensorId::q, 5, 3);
+  REQUIRE(w.compare(TensorId::q).verdict == Verdict::diverged);
+  test::flip(w.tensor(false, TensorId::q_latent), 0);
+  const Comparison c = w.compare(TensorId::q);
+  REQUIRE(c.rule == "rms:0.03+rel:0.03");
+  REQUIRE(c.verdict == Verdict::within_rule);
+  REQUIRE_FALSE(c.worst_ratio.has_value());
+}
+
 TEST_CASE("totals carry the worst ratio of the run") {
   Wide w;
   w.figures(TensorId::q, 0x1p-8);
