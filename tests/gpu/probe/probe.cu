@@ -107,6 +107,11 @@ void fma_triples() {
 
 int main() {
   using namespace probe;
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("no CUDA device: skipped\n");
+    return 77;
+  }
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "device");
   std::printf("%s, compute %d.%d, %d SMs\n", properties.name, properties.major, properties.minor,
