@@ -8,8 +8,8 @@
 namespace dsv4::reference {
 namespace {
 
-/// Tokens whose keys are decoded together: neighbours share most of their window and many entries, and the scratch
-/// memory stays bounded.
+/// Tokens whose keys are decoded together: neighbours share most of their window and many entries, and the
+/// scratch memory stays bounded.
 constexpr std::int64_t kTokensAtOnce = 256;
 
 /// One published list: slots [tokens, width] with the number of items that count.
@@ -32,7 +32,8 @@ struct List {
   void collect(std::int64_t token, std::int64_t count) {
     const auto all = slots->as<std::int32_t>();
     for (std::int64_t item = 0; item < count; ++item) {
-      const std::int32_t slot = item < items(token) ? all[static_cast<std::size_t>(token * width() + item)] : -1;
+      const std::int32_t slot =
+          item < items(token) ? all[static_cast<std::size_t>(token * width() + item)] : -1;
       indices.push_back(slot < 0 ? -1 : static_cast<std::int32_t>(rows.add(slot)));
     }
   }
@@ -80,10 +81,12 @@ void attend(const StageContext& context, std::int64_t first, std::int64_t last, 
   std::vector<AttentionCall> calls;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const std::int64_t at = tokens[i] * heads;
-    calls.push_back({outputs.query + at * kHeadDim, std::span(keys).subspan(begins[i], begins[i + 1] - begins[i]),
+    calls.push_back({outputs.query + at * kHeadDim,
+                     std::span(keys).subspan(begins[i], begins[i + 1] - begins[i]),
                      outputs.out + at * kHeadDim, outputs.lse + at});
   }
-  attention(calls, static_cast<int>(heads), context.weights().attn_sink.data(), attention_mode(context.profile()));
+  attention(calls, static_cast<int>(heads), context.weights().attn_sink.data(),
+            attention_mode(context.profile()));
 }
 
 }  // namespace

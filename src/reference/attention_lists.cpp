@@ -1,6 +1,6 @@
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "model/error.hpp"
 #include "reference/stages.hpp"
@@ -8,7 +8,8 @@
 namespace dsv4::reference {
 namespace {
 
-/// Slots and logical indices of one kind of key, [tokens, width], -1 where there is none, and lengths [tokens].
+/// Slots and logical indices of one kind of key, [tokens, width], -1 where there is none, and lengths
+/// [tokens].
 struct Lists {
   Lists(std::int64_t tokens, std::int64_t items)
       : width(items),
@@ -38,7 +39,8 @@ void window_list(const StageContext& context, const RequestStep& request, Lists&
   for (std::int32_t p = request.begin; p < request.end; ++p) {
     const std::int64_t token = request.first_row + (p - request.begin);
     const std::int32_t first = std::max(0, p - kWindow + 1);
-    for (std::int32_t key = first; key <= p; ++key) lists.set(token, key - first, slots.at(Cache::window, key), key);
+    for (std::int32_t key = first; key <= p; ++key)
+      lists.set(token, key - first, slots.at(Cache::window, key), key);
     lists.set_length(token, p - first + 1);
   }
 }
@@ -57,8 +59,8 @@ Lists compressed_lists(const StageContext& context) {
   std::int32_t width = 0;
   for (std::int64_t token = 0; token < tokens; ++token) width = std::max(width, length(token));
   if (csa && width > selected->dim(1)) {
-    throw InternalError(fmt::format("step {} layer {}: a count of {} for {} selected entries", context.plan.index,
-                                    context.layer, width, selected->dim(1)));
+    throw InternalError(fmt::format("step {} layer {}: a count of {} for {} selected entries",
+                                    context.plan.index, context.layer, width, selected->dim(1)));
   }
   Lists lists(tokens, width);
   for (const RequestStep& request : context.plan.requests) {
@@ -67,7 +69,8 @@ Lists compressed_lists(const StageContext& context) {
       const std::int32_t items = length(token);
       for (std::int32_t item = 0; item < items; ++item) {
         const std::int32_t entry =
-            csa ? selected->as<std::int32_t>()[static_cast<std::size_t>(token * selected->dim(1) + item)] : item;
+            csa ? selected->as<std::int32_t>()[static_cast<std::size_t>(token * selected->dim(1) + item)]
+                : item;
         lists.set(token, item, slots.at(Cache::entries, entry), entry);
       }
       lists.set_length(token, items);

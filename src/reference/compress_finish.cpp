@@ -1,7 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-
-#include <fmt/format.h>
 
 #include "model/error.hpp"
 #include "reference/compressor.hpp"
@@ -26,8 +26,8 @@ Finish collect(const StageContext& context, const Compressor& form) {
   work.closed = closed_entries(context, form);
   const Tensor& pooled = context.input(form.indexer ? TensorId::indexer_pooled : TensorId::compress_pooled);
   if (pooled.dim(0) != work.count()) {
-    throw InternalError(fmt::format("step {} layer {}: {} pooled rows for {} closed entries", context.plan.index,
-                                    context.layer, pooled.dim(0), work.count()));
+    throw InternalError(fmt::format("step {} layer {}: {} pooled rows for {} closed entries",
+                                    context.plan.index, context.layer, pooled.dim(0), work.count()));
   }
   work.pooled = pooled.as<float>().data();
   for (const ClosedEntry& entry : work.closed) {
@@ -106,7 +106,8 @@ void finish_main(StageContext& context, const Compressor& form, Stage stage, con
   context.publish(TensorId::compress_page_bytes, std::move(page_bytes));
 }
 
-/// The indexer's key is rotated by the Hadamard matrix before it is quantised (axes index_rotation, index_cache).
+/// The indexer's key is rotated by the Hadamard matrix before it is quantised (axes index_rotation,
+/// index_cache).
 void finish_indexer(StageContext& context, const Compressor& form, Stage stage, const Finish& work) {
   const IndexCache format = context.profile().get<IndexCache>();
   const bool fp4 = format == IndexCache::fp4;

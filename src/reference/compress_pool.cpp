@@ -8,16 +8,18 @@
 namespace dsv4::reference {
 namespace {
 
-/// One row of a window before it is pooled: where its kv and score' lie. A row of this step needs its score' made.
+/// One row of a window before it is pooled: where its kv and score' lie. A row of this step needs its score'
+/// made.
 struct Source {
   std::int64_t batch_row = -1;  ///< row of this step, or
   std::int64_t slot = -1;       ///< row of the state as it was before the step
   std::int32_t position = 0;
 };
 
-/// Positions of a window in ascending order; those below 0 do not exist (12.4). Slots are found here, outside of
-/// any parallel loop, because a missing page is an error.
-std::vector<Source> window_sources(const StageContext& context, const Compressor& form, const ClosedEntry& entry) {
+/// Positions of a window in ascending order; those below 0 do not exist (12.4). Slots are found here, outside
+/// of any parallel loop, because a missing page is an error.
+std::vector<Source> window_sources(const StageContext& context, const Compressor& form,
+                                   const ClosedEntry& entry) {
   const RequestStep& request = *entry.request;
   const Slots slots = context.slots(request);
   const std::int32_t end = (entry.index + 1) * form.ratio;
@@ -85,8 +87,10 @@ void pool_online(const StageContext& context, const Compressor& form, std::span<
   for (const RequestStep& request : context.plan.requests) {
     if (next == closed.end() || next->request != &request) continue;
     run_online(context, form, request, [&](std::int32_t p, const OnlineState& state) {
-      if (next == closed.end() || next->request != &request || p != (next->index + 1) * form.ratio - 1) return;
-      online_pool_finish(state.sum.data(), state.kv.data(), form.d, pooled + (next - closed.begin()) * form.d);
+      if (next == closed.end() || next->request != &request || p != (next->index + 1) * form.ratio - 1)
+        return;
+      online_pool_finish(state.sum.data(), state.kv.data(), form.d,
+                         pooled + (next - closed.begin()) * form.d);
       ++next;
     });
   }
@@ -114,7 +118,8 @@ void compress_pool(StageContext& context, Stage stage) {
   context.publish(form.indexer ? TensorId::indexer_pooled : TensorId::compress_pooled, std::move(pooled));
   context.publish(form.indexer ? TensorId::indexer_pool_request : TensorId::compress_pool_request,
                   std::move(request));
-  context.publish(form.indexer ? TensorId::indexer_pool_index : TensorId::compress_pool_index, std::move(index));
+  context.publish(form.indexer ? TensorId::indexer_pool_index : TensorId::compress_pool_index,
+                  std::move(index));
 }
 
 }  // namespace dsv4::reference

@@ -21,8 +21,10 @@ void publish_addresses(StageContext& context, const Compressor& form, std::span<
     slot.as<std::int32_t>()[i] = static_cast<std::int32_t>(rows[i].slot);
     token.as<std::int32_t>()[i] = static_cast<std::int32_t>(rows[i].batch_row);
   }
-  context.publish(form.indexer ? TensorId::indexer_state_slot : TensorId::compress_state_slot, std::move(slot));
-  context.publish(form.indexer ? TensorId::indexer_state_token : TensorId::compress_state_token, std::move(token));
+  context.publish(form.indexer ? TensorId::indexer_state_slot : TensorId::compress_state_slot,
+                  std::move(slot));
+  context.publish(form.indexer ? TensorId::indexer_state_token : TensorId::compress_state_token,
+                  std::move(token));
 }
 
 /// Row of position p: kv, then score with the APE, verbatim f32 (12.2).
@@ -31,7 +33,8 @@ void write_windows(StageContext& context, const Compressor& form, Stage stage) {
   for (const RequestStep& request : context.plan.requests) {
     const Slots slots = context.slots(request);
     for (std::int32_t p = first_written_state(context, form, request); p < request.end; ++p) {
-      rows.push_back({request.first_row + (p - request.begin), slots.at(form.state_cache, p), request.request, p});
+      rows.push_back(
+          {request.first_row + (p - request.begin), slots.at(form.state_cache, p), request.request, p});
     }
   }
   const StepRows step_rows(context, form);
@@ -50,11 +53,12 @@ void write_windows(StageContext& context, const Compressor& form, Stage stage) {
   }
   publish_addresses(context, form, rows);
   context.publish(form.indexer ? TensorId::indexer_state_kv : TensorId::compress_state_kv, std::move(kv));
-  context.publish(form.indexer ? TensorId::indexer_state_score : TensorId::compress_state_score, std::move(score));
+  context.publish(form.indexer ? TensorId::indexer_state_score : TensorId::compress_state_score,
+                  std::move(score));
 }
 
-/// Online (12.5): max, sum and kv of the running row, into the committed bank; a verify step keeps the state after
-/// each of its rows in a bank of its own, of which end_step commits one.
+/// Online (12.5): max, sum and kv of the running row, into the committed bank; a verify step keeps the state
+/// after each of its rows in a bank of its own, of which end_step commits one.
 void write_online(StageContext& context, const Compressor& form, Stage stage) {
   std::vector<StateRow> rows;
   std::vector<float> values;  // rows x (max, sum, kv)
@@ -78,7 +82,8 @@ void write_online(StageContext& context, const Compressor& form, Stage stage) {
       std::copy_n(row.begin() + static_cast<std::ptrdiff_t>(part) * d, d,
                   parts[part].as<float>().begin() + static_cast<std::ptrdiff_t>(i) * d);
     }
-    context.write(stage, form.state_cache, rows[i].slot, rows[i].request, rows[i].position, std::as_bytes(row));
+    context.write(stage, form.state_cache, rows[i].slot, rows[i].request, rows[i].position,
+                  std::as_bytes(row));
   }
   publish_addresses(context, form, rows);
   context.publish(TensorId::compress_state_max, std::move(parts[0]));

@@ -51,7 +51,8 @@ std::vector<ClosedEntry> closed_entries(const StageContext& context, const Compr
   return closed;
 }
 
-std::int32_t first_written_state(const StageContext& context, const Compressor& form, const RequestStep& request) {
+std::int32_t first_written_state(const StageContext& context, const Compressor& form,
+                                 const RequestStep& request) {
   const std::int32_t live = first_live_state(context.kind(), request.committed);
   const std::int32_t first = request.verify ? request.begin : std::max(request.begin, live);
   return std::max(first, kept_state(form, request.from));

@@ -1,5 +1,5 @@
-/// The compressors of a layer as data (docs/numerics.md 12): the main one, 512 wide, and the indexer's, 128 wide. The
-/// four compress stages exist once and are parametrised by this.
+/// The compressors of a layer as data (docs/numerics.md 12): the main one, 512 wide, and the indexer's, 128
+/// wide. The four compress stages exist once and are parametrised by this.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,10 @@ struct ClosedEntry {
 /// In batch-row order; entries that a restore step keeps are left out.
 std::vector<ClosedEntry> closed_entries(const StageContext& context, const Compressor& form);
 
-/// First position of a request whose row this step writes into the state (12.3): rows live after the step, all rows
-/// of a verify step, and only those that a restore step does not keep.
-std::int32_t first_written_state(const StageContext& context, const Compressor& form, const RequestStep& request);
+/// First position of a request whose row this step writes into the state (12.3): rows live after the step,
+/// all rows of a verify step, and only those that a restore step does not keep.
+std::int32_t first_written_state(const StageContext& context, const Compressor& form,
+                                 const RequestStep& request);
 
 /// Rows of this step from the project stage, with score' = score + ape[position mod r] (12.1), rounded once.
 class StepRows {

@@ -100,7 +100,9 @@ EngineInfo ReferenceEngine::info() const {
   return info;
 }
 
-LayerState& ReferenceEngine::layer_state(int layer) { return *layers_.at(static_cast<std::size_t>(layer)); }
+LayerState& ReferenceEngine::layer_state(int layer) {
+  return *layers_.at(static_cast<std::size_t>(layer));
+}
 const LayerState& ReferenceEngine::layer_state(int layer) const {
   return *layers_.at(static_cast<std::size_t>(layer));
 }
@@ -162,7 +164,8 @@ void ReferenceEngine::end_step(const StepPlan& plan) {
     }
     if (!plan.poison) continue;
     for (const PageRef& page : plan.poison->pages) layer->caches.fill_page(page, plan.poison->value);
-    for (const std::int32_t base : plan.poison->state_bases) layer->caches.fill_base(base, plan.poison->value);
+    for (const std::int32_t base : plan.poison->state_bases)
+      layer->caches.fill_base(base, plan.poison->value);
   }
 }
 
@@ -183,7 +186,8 @@ void ReferenceEngine::apply_writes(int layer, std::span<const Write> rows) {
   for (const Write& row : rows) layer_state(layer).caches.at(row.cache).write(row.slot, row.bytes);
 }
 
-std::vector<std::byte> ReferenceEngine::live_rows(int layer, Cache cache, std::span<const LiveRequest> live) const {
+std::vector<std::byte> ReferenceEngine::live_rows(int layer, Cache cache,
+                                                  std::span<const LiveRequest> live) const {
   std::vector<std::byte> rows;
   for (const LiveRequest& request : live) layer_state(layer).caches.append_live(cache, request, rows);
   return rows;
@@ -197,13 +201,16 @@ void ReferenceEngine::write_row(int layer, Cache cache, std::int64_t row, std::s
   layer_state(layer).caches.at(cache).write_unit(row, bytes);
 }
 
-std::vector<StoredInput> ReferenceEngine::stored_inputs(int layer) const { return inputs_->all(layer); }
+std::vector<StoredInput> ReferenceEngine::stored_inputs(int layer) const {
+  return inputs_->all(layer);
+}
 
 void ReferenceEngine::store_inputs(int layer, std::span<const StoredInput> inputs) {
   for (const StoredInput& input : inputs) inputs_->put(layer, input.content, input.row);
 }
 
-std::unique_ptr<Engine> make_reference_engine(const RunConfig& config, std::shared_ptr<const WeightSource> weights,
+std::unique_ptr<Engine> make_reference_engine(const RunConfig& config,
+                                              std::shared_ptr<const WeightSource> weights,
                                               std::shared_ptr<const HiddenSource> hidden) {
   return std::make_unique<ReferenceEngine>(config, std::move(weights), std::move(hidden));
 }

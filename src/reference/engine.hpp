@@ -52,7 +52,8 @@ class ReferenceEngine : public Engine {
   std::unique_ptr<InputStore> inputs_;  ///< chained runs
 };
 
-std::unique_ptr<Engine> make_reference_engine(const RunConfig& config, std::shared_ptr<const WeightSource> weights,
+std::unique_ptr<Engine> make_reference_engine(const RunConfig& config,
+                                              std::shared_ptr<const WeightSource> weights,
                                               std::shared_ptr<const HiddenSource> hidden);
 
 }  // namespace dsv4::reference

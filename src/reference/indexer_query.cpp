@@ -88,7 +88,8 @@ void indexer_query(StageContext& context) {
       quantize_index(row, format, code_rows + at * kIndexDim, scale_bytes.data() + at * blocks);
     }
     index_head_weights(projected.data() + token * heads, static_cast<int>(heads),
-                       fp4 ? nullptr : scale_bytes.data() + token * heads, round, weight_rows + token * heads);
+                       fp4 ? nullptr : scale_bytes.data() + token * heads, round,
+                       weight_rows + token * heads);
   }
   if (fp4) {
     std::ranges::copy(scale_bytes, scales.as<std::uint8_t>().begin());

@@ -7,14 +7,14 @@
 namespace dsv4::reference {
 namespace {
 
-/// Decoded keys are kept for as many requests at a time as fit here, so that a batch of decoding requests shares
-/// the threads and a long context does not grow the scratch memory.
+/// Decoded keys are kept for as many requests at a time as fit here, so that a batch of decoding requests
+/// shares the threads and a long context does not grow the scratch memory.
 constexpr std::int64_t kScratchKeys = 1 << 17;
 
 struct Group {
-  std::size_t first = 0, last = 0;         ///< requests [first, last)
-  std::vector<std::int64_t> slots;         ///< of every key, request after request
-  std::vector<std::int64_t> first_key;     ///< of each request
+  std::size_t first = 0, last = 0;      ///< requests [first, last)
+  std::vector<std::int64_t> slots;      ///< of every key, request after request
+  std::vector<std::int64_t> first_key;  ///< of each request
 };
 
 /// Entries that a request's last row sees: (j + 1) * r <= p + 1.

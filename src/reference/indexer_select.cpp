@@ -15,8 +15,9 @@ void indexer_select(StageContext& context) {
   const std::int64_t width = scores.dim(1);
   for (std::int64_t token = 0; token < tokens; ++token) {
     if (!context.padding(token) && visible[static_cast<std::size_t>(token)] > width) {
-      throw InternalError(fmt::format("step {} layer {}: row {} sees {} entries, scores have {}", context.plan.index,
-                                      context.layer, token, visible[static_cast<std::size_t>(token)], width));
+      throw InternalError(fmt::format("step {} layer {}: row {} sees {} entries, scores have {}",
+                                      context.plan.index, context.layer, token,
+                                      visible[static_cast<std::size_t>(token)], width));
     }
   }
   Tensor selected(DType::int32, {tokens, topk});
@@ -28,9 +29,9 @@ void indexer_select(StageContext& context) {
   for (std::int64_t token = 0; token < tokens; ++token) {
     if (context.padding(token)) continue;
     const auto at = static_cast<std::size_t>(token);
-    counts[at] = select_top(values.subspan(at * static_cast<std::size_t>(width),
-                                           static_cast<std::size_t>(visible[at])),
-                            order, lists.subspan(at * static_cast<std::size_t>(topk), static_cast<std::size_t>(topk)));
+    counts[at] = select_top(
+        values.subspan(at * static_cast<std::size_t>(width), static_cast<std::size_t>(visible[at])), order,
+        lists.subspan(at * static_cast<std::size_t>(topk), static_cast<std::size_t>(topk)));
   }
   context.publish(TensorId::selected, std::move(selected));
   context.publish(TensorId::selected_count, std::move(count));

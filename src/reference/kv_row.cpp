@@ -43,7 +43,8 @@ void widen_scales(const std::uint8_t* scales, std::int64_t count, float* out) {
   for (std::int64_t index = 0; index < count; ++index) out[index] = arith::ue8m0_to_f32(scales[index]);
 }
 
-void encode_index_row(const std::uint8_t* codes, const std::uint8_t* scales, IndexCache format, std::byte* bytes) {
+void encode_index_row(const std::uint8_t* codes, const std::uint8_t* scales, IndexCache format,
+                      std::byte* bytes) {
   if (format == IndexCache::fp4) {
     for (int pair = 0; pair < layout::kIndexFp4ValueBytes; ++pair) {
       bytes[pair] = static_cast<std::byte>(codes[2 * pair] | (codes[2 * pair + 1] << 4));

@@ -25,7 +25,9 @@ void encode_kv_row(const std::uint16_t* row, QuantFloor floor, std::uint8_t* cod
 void decode_kv_row(const RowStore& store, std::int64_t slot, float* out);
 
 /// Scales of one index vector of 128: one for FP8, four for FP4.
-constexpr int index_scales(IndexCache format) { return format == IndexCache::fp4 ? 4 : 1; }
+constexpr int index_scales(IndexCache format) {
+  return format == IndexCache::fp4 ? 4 : 1;
+}
 
 /// Quantises a bf16 index vector [128] by section 4: one code a byte [128], ue8m0 scales [1] or [4].
 void quantize_index(const std::uint16_t* row, IndexCache format, std::uint8_t* codes, std::uint8_t* scales);
@@ -34,9 +36,11 @@ void quantize_index(const std::uint16_t* row, IndexCache format, std::uint8_t* c
 void widen_scales(const std::uint8_t* scales, std::int64_t count, float* out);
 
 /// The bytes of an index row (132 or 68) from its codes and scale bytes.
-void encode_index_row(const std::uint8_t* codes, const std::uint8_t* scales, IndexCache format, std::byte* bytes);
+void encode_index_row(const std::uint8_t* codes, const std::uint8_t* scales, IndexCache format,
+                      std::byte* bytes);
 
-/// The row in a slot as f32 [128]: FP8 values of the codes, with *scale set; FP4 dequantised (scale untouched).
+/// The row in a slot as f32 [128]: FP8 values of the codes, with *scale set; FP4 dequantised (scale
+/// untouched).
 void decode_index_row(const RowStore& store, std::int64_t slot, IndexCache format, float* out, float* scale);
 
 /// Distinct rows of a KV cache, each decoded once however often lists name it.

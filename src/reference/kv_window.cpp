@@ -18,8 +18,9 @@ void write_pages(StageContext& context, const Tensor& page_bytes) {
       if (position < request.from.window) continue;
       const std::int64_t slot = slots.find(Cache::window, position);
       if (slot < 0) continue;
-      context.write(Stage::kv_window, Cache::window, slot, request.request, position,
-                    page_bytes.bytes().subspan((request.first_row + i) * layout::kKvRowBytes, layout::kKvRowBytes));
+      context.write(
+          Stage::kv_window, Cache::window, slot, request.request, position,
+          page_bytes.bytes().subspan((request.first_row + i) * layout::kKvRowBytes, layout::kKvRowBytes));
     }
   }
 }

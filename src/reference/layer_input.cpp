@@ -1,6 +1,6 @@
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "arith/bf16.hpp"
 #include "model/error.hpp"
@@ -10,8 +10,8 @@
 namespace dsv4::reference {
 namespace {
 
-/// Chained layers (section 16): the predecessor's input plus its output, one rounding to f32, one to bf16, then the
-/// norm with weight 1.
+/// Chained layers (section 16): the predecessor's input plus its output, one rounding to f32, one to bf16,
+/// then the norm with weight 1.
 void chained_rows(const StageContext& context, std::span<std::uint16_t> out) {
   const auto in = context.input(context.layer - 1, TensorId::hidden).as<std::uint16_t>();
   const auto added = context.input(context.layer - 1, TensorId::hidden_out).as<std::uint16_t>();

@@ -1,5 +1,5 @@
-/// RMS norm followed by RoPE on the last 64 dims: what window rows and compressed entries share (docs/numerics.md 8,
-/// 9, 11, 12.7).
+/// RMS norm followed by RoPE on the last 64 dims: what window rows and compressed entries share
+/// (docs/numerics.md 8, 9, 11, 12.7).
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct NormRotate {
   RopeInput rope_input = RopeInput::bf16;
 };
 
-/// x [n] f32, n <= 512 -> out [n] bf16: the norm in f32, bf16, RoPE, bf16; with rope_input f32 the middle rounding is left
-/// out. `normed` [n] bf16 receives the rounded norm unless it is null.
+/// x [n] f32, n <= 512 -> out [n] bf16: the norm in f32, bf16, RoPE, bf16; with rope_input f32 the middle
+/// rounding is left out. `normed` [n] bf16 receives the rounded norm unless it is null.
 void norm_rotate(const NormRotate& how, const float* x, std::int64_t n, const RopeAngles& angles,
                  std::uint16_t* normed, std::uint16_t* out);
 

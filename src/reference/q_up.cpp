@@ -8,8 +8,8 @@
 namespace dsv4::reference {
 namespace {
 
-/// One head: norm without weight, bf16, RoPE, bf16. With rope_input f32 the norm's f32 result is rotated; only
-/// head_norm f32 has one.
+/// One head: norm without weight, bf16, RoPE, bf16. With rope_input f32 the norm's f32 result is rotated;
+/// only head_norm f32 has one.
 void norm_and_rotate(const Profile& profile, float eps, const RopeAngles& angles, const std::uint16_t* raw,
                      std::uint16_t* normed, std::uint16_t* out) {
   const HeadNorm mode = profile.get<HeadNorm>();

@@ -1,15 +1,16 @@
-/// The stage functions of the reference engine, one file each (src/reference/<stage>.cpp). Each reads published
-/// tensors, weights and caches, and publishes its tensors (src/model/stage.hpp lists them with dtypes and dims).
+/// The stage functions of the reference engine, one file each (src/reference/<stage>.cpp). Each reads
+/// published tensors, weights and caches, and publishes its tensors (src/model/stage.hpp lists them with
+/// dtypes and dims).
 #pragma once
 
 #include "reference/stage_context.hpp"
 
 namespace dsv4::reference {
 
-void layer_input(StageContext& context);   ///< sections 11, 16 (chain)
-void q_down(StageContext& context);        ///< section 11
-void q_up(StageContext& context);          ///< section 11
-void kv_window(StageContext& context);     ///< section 11
+void layer_input(StageContext& context);  ///< sections 11, 16 (chain)
+void q_down(StageContext& context);       ///< section 11
+void q_up(StageContext& context);         ///< section 11
+void kv_window(StageContext& context);    ///< section 11
 
 /// Sections 12.1 to 12.7; the indexer's are the same with d = 128 (its stage names select it).
 void compress_project(StageContext& context, Stage stage);

@@ -27,7 +27,8 @@ RunConfig config_of(LayerKind kind, std::string_view profile = "canonical") {
 
 std::vector<std::byte> counted(std::size_t size, int first) {
   std::vector<std::byte> bytes(size);
-  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>((first + 7 * static_cast<int>(i)) % 251);
+  for (std::size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::byte>((first + 7 * static_cast<int>(i)) % 251);
   return bytes;
 }
 
@@ -35,10 +36,10 @@ bool all(std::span<const std::byte> bytes, int value) {
   return std::ranges::all_of(bytes, [&](std::byte byte) { return byte == static_cast<std::byte>(value); });
 }
 
-/// The whole unit after one row was written at `row`, by a literal layout: value bytes of all rows, scale bytes of
-/// all rows, the rest 0xFF.
-std::vector<std::byte> literal_unit(std::span<const std::byte> row, int value_bytes, int scale_bytes, int rows,
-                                    int at, std::int64_t pitch) {
+/// The whole unit after one row was written at `row`, by a literal layout: value bytes of all rows, scale
+/// bytes of all rows, the rest 0xFF.
+std::vector<std::byte> literal_unit(std::span<const std::byte> row, int value_bytes, int scale_bytes,
+                                    int rows, int at, std::int64_t pitch) {
   std::vector<std::byte> unit(static_cast<std::size_t>(pitch), std::byte{0xFF});
   for (int i = 0; i < value_bytes; ++i) unit[static_cast<std::size_t>(at * value_bytes + i)] = row[i];
   for (int i = 0; i < scale_bytes; ++i) {
@@ -52,8 +53,8 @@ std::vector<std::byte> literal_unit(std::span<const std::byte> row, int value_by
 TEST_CASE("memory reads 0xFF until written, and again after a reset") {
   PoisonedMemory memory((std::uint64_t{40} << 20) + 123);
   REQUIRE(memory.size() == (std::uint64_t{40} << 20) + 123);
-  for (const std::uint64_t at : {std::uint64_t{0}, (std::uint64_t{16} << 20) - 1, std::uint64_t{16} << 20,
-                                 memory.size() - 1}) {
+  for (const std::uint64_t at :
+       {std::uint64_t{0}, (std::uint64_t{16} << 20) - 1, std::uint64_t{16} << 20, memory.size() - 1}) {
     REQUIRE(memory.data()[at] == std::byte{0xFF});
     memory.data()[at] = std::byte{1};
   }
@@ -249,8 +250,8 @@ TEST_CASE("tables that name the null page, a foreign page or no page are refused
 }
 
 TEST_CASE("a KV row as bytes, by hand") {
-  // Block 0: 448 and -1.75 (scale 2^0); block 1: all zero (floor: 1e-4 / 448 -> 2^-22); block 6: 0.5 and 2^-9 with
-  // amax 0.5 -> 0.5 / 448 lies between 2^-10 and 2^-9, so codes are those of 256 and 1.
+  // Block 0: 448 and -1.75 (scale 2^0); block 1: all zero (floor: 1e-4 / 448 -> 2^-22); block 6: 0.5 and 2^-9
+  // with amax 0.5 -> 0.5 / 448 lies between 2^-10 and 2^-9, so codes are those of 256 and 1.
   std::vector<std::uint16_t> row(512, 0);
   row[0] = arith::f32_to_bf16(448.0F);
   row[1] = arith::f32_to_bf16(-1.75F);
@@ -272,7 +273,11 @@ TEST_CASE("a KV row as bytes, by hand") {
   REQUIRE(bytes[582] == std::byte{127 - 9});
   REQUIRE(bytes[583] == std::byte{0});
 
-  RowStore store("a", {.value_bytes = 576, .scale_bytes = 8, .unit_rows = 64, .units = 3, .pitch = 37441,
+  RowStore store("a", {.value_bytes = 576,
+                       .scale_bytes = 8,
+                       .unit_rows = 64,
+                       .units = 3,
+                       .pitch = 37441,
                        .null_unit = true});  // an odd pitch leaves rows unaligned
   store.write(2 * 64 + 5, bytes);
   std::array<float, 512> values{};
@@ -286,12 +291,13 @@ TEST_CASE("a KV row as bytes, by hand") {
 }
 
 TEST_CASE("index rows as bytes, by hand") {
-  RowStore store("a", {.value_bytes = 64, .scale_bytes = 4, .unit_rows = 64, .units = 2, .pitch = 4352,
-                       .null_unit = true});
+  RowStore store(
+      "a",
+      {.value_bytes = 64, .scale_bytes = 4, .unit_rows = 64, .units = 2, .pitch = 4352, .null_unit = true});
   std::vector<std::uint8_t> codes(128, 0);
-  codes[0] = 0x1;   // 0.5, low nibble
-  codes[1] = 0xF;   // -6, high nibble
-  codes[127] = 0x7; // 6
+  codes[0] = 0x1;    // 0.5, low nibble
+  codes[1] = 0xF;    // -6, high nibble
+  codes[127] = 0x7;  // 6
   const std::uint8_t scales[4]{127, 128, 126, 130};
   std::array<std::byte, 68> bytes{};
   encode_index_row(codes.data(), scales, IndexCache::fp4, bytes.data());
@@ -307,8 +313,9 @@ TEST_CASE("index rows as bytes, by hand") {
   REQUIRE(values[127] == 48.0F);
   REQUIRE(untouched == 5);
 
-  RowStore fp8("a", {.value_bytes = 128, .scale_bytes = 4, .unit_rows = 64, .units = 2, .pitch = 8448,
-                     .null_unit = true});
+  RowStore fp8(
+      "a",
+      {.value_bytes = 128, .scale_bytes = 4, .unit_rows = 64, .units = 2, .pitch = 8448, .null_unit = true});
   std::vector<std::uint8_t> code8(128, 0x38);
   const std::uint8_t scale8[1]{120};
   std::array<std::byte, 132> bytes8{};
@@ -322,8 +329,9 @@ TEST_CASE("index rows as bytes, by hand") {
 }
 
 TEST_CASE("rows that lists name again and again are decoded once") {
-  RowStore store("a", {.value_bytes = 576, .scale_bytes = 8, .unit_rows = 2, .units = 50, .pitch = 1728,
-                       .null_unit = true});
+  RowStore store(
+      "a",
+      {.value_bytes = 576, .scale_bytes = 8, .unit_rows = 2, .units = 50, .pitch = 1728, .null_unit = true});
   for (int slot = 2; slot < 100; ++slot) {
     std::vector<std::byte> row(584, std::byte{0});
     row[0] = std::byte{0x38};

@@ -1,5 +1,5 @@
-/// Runs hand-made plans on the reference engine and keeps what each token and entry got, so that runs with other
-/// chunks, batches or pages can be compared token by token.
+/// Runs hand-made plans on the reference engine and keeps what each token and entry got, so that runs with
+/// other chunks, batches or pages can be compared token by token.
 #pragma once
 
 #include <map>
@@ -61,7 +61,8 @@ class Driver {
 
   /// Made on first use.
   Engine& engine() {
-    if (!engine_) engine_ = make_reference_engine(config(), seeded_weights(config()), seeded_hidden(config()));
+    if (!engine_)
+      engine_ = make_reference_engine(config(), seeded_weights(config()), seeded_hidden(config()));
     return *engine_;
   }
 
@@ -100,7 +101,8 @@ class Driver {
     for (const TensorInfo& info : tensor_catalogue()) {
       const Tensor* tensor = engine().tensor(layer, info.id);
       if (tensor == nullptr || places(info.id)) continue;
-      const std::int64_t row = tensor->row_elements() * static_cast<std::int64_t>(size_bytes(tensor->dtype()));
+      const std::int64_t row =
+          tensor->row_elements() * static_cast<std::int64_t>(size_bytes(tensor->dtype()));
       const auto bytes = tensor->bytes();
       const auto put = [&](std::int64_t at, const Row& owner, int position) {
         std::vector<std::byte> kept(bytes.begin() + at * row, bytes.begin() + (at + 1) * row);
@@ -117,7 +119,8 @@ class Driver {
       };
       if (info.dims.starts_with("token")) {
         for (std::size_t at = 0; at < plan.rows.size(); ++at) {
-          if (plan.rows[at].request >= 0) put(static_cast<std::int64_t>(at), plan.rows[at], plan.rows[at].position);
+          if (plan.rows[at].request >= 0)
+            put(static_cast<std::int64_t>(at), plan.rows[at], plan.rows[at].position);
         }
       } else if (info.dims.starts_with("entry")) {
         std::int64_t at = 0;

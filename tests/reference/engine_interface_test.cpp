@@ -1,4 +1,5 @@
-/// What drives, feeds and dumps an engine relies on: published tensors, writes with owners, memory by page, refusals.
+/// What drives, feeds and dumps an engine relies on: published tensors, writes with owners, memory by page,
+/// refusals.
 #include <algorithm>
 #include <numeric>
 
@@ -20,7 +21,8 @@ struct Expected {
 
 std::vector<Expected> sorted_writes(Engine& engine, int layer) {
   std::vector<Expected> rows;
-  for (const Write& write : engine.writes(layer)) rows.push_back({write.cache, write.request, write.index, write.slot});
+  for (const Write& write : engine.writes(layer))
+    rows.push_back({write.cache, write.request, write.index, write.slot});
   std::ranges::sort(rows);
   return rows;
 }
@@ -31,7 +33,9 @@ std::vector<Expected> literal_csa_writes(const StepPlan& plan, int ring) {
   for (const RequestStep& part : plan.requests) {
     const BlockTables& tables = *part.tables;
     const auto paged = [&](Pool pool, int row) {
-      return std::int64_t{tables[static_cast<std::size_t>(pool)].at(static_cast<std::size_t>(row / 64))} * 64 + row % 64;
+      return std::int64_t{tables[static_cast<std::size_t>(pool)].at(static_cast<std::size_t>(row / 64))} *
+                 64 +
+             row % 64;
     };
     for (int p = part.begin; p < part.end; ++p) {
       rows.push_back({Cache::window, part.request, p, paged(Pool::window, p)});
@@ -41,7 +45,8 @@ std::vector<Expected> literal_csa_writes(const StepPlan& plan, int ring) {
       }
       if (p >= part.committed / 4 * 4 - 4 || part.verify) {
         rows.push_back({Cache::state, part.request, p, std::int64_t{part.state_base} * ring + p % ring});
-        rows.push_back({Cache::index_state, part.request, p, std::int64_t{part.state_base} * ring + p % ring});
+        rows.push_back(
+            {Cache::index_state, part.request, p, std::int64_t{part.state_base} * ring + p % ring});
       }
     }
   }
@@ -86,7 +91,11 @@ TEST_CASE("a restore step writes only what it does not keep, and only what is li
     harness.admit("a");
     harness.prefill(0, 139);
     const auto before = harness.state(0);
-    KeepFrom keep{.window = 130, .state_c4 = 137, .state_index = 139, .state_c128 = 139, .entries_c4 = 33,
+    KeepFrom keep{.window = 130,
+                  .state_c4 = 137,
+                  .state_index = 139,
+                  .state_c128 = 139,
+                  .entries_c4 = 33,
                   .entries_c128 = 1};
     harness.run(harness.plans.restore(0, 12, 139, keep));
     const auto count = [&](int layer, Cache cache) {
@@ -109,7 +118,8 @@ TEST_CASE("a restore step writes only what it does not keep, and only what is li
     REQUIRE(harness.state(0) == before);
     REQUIRE(harness.engine().tensor(0, TensorId::q) == nullptr);
 
-    // Rows up to 100 come again, but what counts is what lives at 139: window rows from 12, no state, no entries.
+    // Rows up to 100 come again, but what counts is what lives at 139: window rows from 12, no state, no
+    // entries.
     StepPlan early = harness.plans.restore(0, 12, 139, {.entries_c4 = 34, .entries_c128 = 1});
     early.rows.resize(89);
     early.requests[0].row_count = 89;
@@ -351,8 +361,10 @@ TEST_CASE("what this engine cannot do is refused") {
     return reference::make_reference_engine(config, seeded_weights(config), seeded_hidden(config));
   };
   REQUIRE_THROWS_AS(make(tiny_config({LayerKind::swa}, "exact")), UsageError);
-  for (const auto& [axis, value] : {std::pair{"kv_cache", "bf16"}, {"kv_cache", "release_identity"},
-                                    {"index_cache", "none"}, {"arithmetic", "hopper"}}) {
+  for (const auto& [axis, value] : {std::pair{"kv_cache", "bf16"},
+                                    {"kv_cache", "release_identity"},
+                                    {"index_cache", "none"},
+                                    {"arithmetic", "hopper"}}) {
     RunConfig config = tiny_config({LayerKind::csa});
     config.profile.set(axis, value);
     REQUIRE_THROWS_AS(make(config), UsageError);

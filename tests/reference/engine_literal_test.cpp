@@ -45,7 +45,8 @@ void compare(const RunConfig& config, int tokens) {
     REQUIRE(std::ssize(tensor->bytes()) == std::ssize(bytes));
     const auto differs = std::ranges::mismatch(tensor->bytes(), bytes);
     const auto at = differs.in1 - tensor->bytes().begin();
-    INFO("first differing byte " << at << " of " << bytes.size() << ", row " << at / (std::ssize(bytes) / tensor->dim(0)));
+    INFO("first differing byte " << at << " of " << bytes.size() << ", row "
+                                 << at / (std::ssize(bytes) / tensor->dim(0)));
     REQUIRE(differs.in1 == tensor->bytes().end());
     ++compared;
   }
@@ -54,21 +55,36 @@ void compare(const RunConfig& config, int tokens) {
 
 }  // namespace
 
-TEST_CASE("a window-only layer equals the literal loops") { compare(tiny_config({LayerKind::swa}), 140); }
-TEST_CASE("a CSA layer equals the literal loops") { compare(tiny_config({LayerKind::csa}), 70); }
-TEST_CASE("an HCA layer equals the literal loops") { compare(tiny_config({LayerKind::hca}), 131); }
+TEST_CASE("a window-only layer equals the literal loops") {
+  compare(tiny_config({LayerKind::swa}), 140);
+}
+TEST_CASE("a CSA layer equals the literal loops") {
+  compare(tiny_config({LayerKind::csa}), 70);
+}
+TEST_CASE("an HCA layer equals the literal loops") {
+  compare(tiny_config({LayerKind::hca}), 131);
+}
 TEST_CASE("official: layers equal the literal loops") {
   compare(tiny_config({LayerKind::csa}, "official"), 70);
   compare(tiny_config({LayerKind::hca}, "official"), 131);
 }
 
 TEST_CASE("every axis that the engine takes equals the literal loops") {
-  const std::pair<const char*, const char*> changes[]{
-      {"linear", "bf16"},          {"wo_a", "fp8_1x128"},      {"head_norm", "bf16"},
-      {"head_norm", "factor_bf16"}, {"rope_table", "bf16"},     {"rope_input", "f32"},
-      {"kv_cache", "e4m3_scale_floor"}, {"pooled_rounding", "f32"}, {"norm_weight", "round_then"},
-      {"index_rotation", "none"},  {"index_cache", "fp4"},     {"index_round", "bf16"},
-      {"select_order", "descending"}, {"softmax", "online64_bf16_p"}, {"sink_in_max", "yes"}};
+  const std::pair<const char*, const char*> changes[]{{"linear", "bf16"},
+                                                      {"wo_a", "fp8_1x128"},
+                                                      {"head_norm", "bf16"},
+                                                      {"head_norm", "factor_bf16"},
+                                                      {"rope_table", "bf16"},
+                                                      {"rope_input", "f32"},
+                                                      {"kv_cache", "e4m3_scale_floor"},
+                                                      {"pooled_rounding", "f32"},
+                                                      {"norm_weight", "round_then"},
+                                                      {"index_rotation", "none"},
+                                                      {"index_cache", "fp4"},
+                                                      {"index_round", "bf16"},
+                                                      {"select_order", "descending"},
+                                                      {"softmax", "online64_bf16_p"},
+                                                      {"sink_in_max", "yes"}};
   for (const auto& [axis, value] : changes) {
     INFO(axis << " " << value);
     RunConfig config = tiny_config({LayerKind::csa});

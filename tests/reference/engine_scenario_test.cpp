@@ -1,5 +1,5 @@
-/// Scripts with every event, planned with their pages: each committed token and all live state equal those of a run in
-/// which its request is alone and nothing was ever discarded.
+/// Scripts with every event, planned with their pages: each committed token and all live state equal those of
+/// a run in which its request is alone and nothing was ever discarded.
 #include "reference/engine_harness.hpp"
 #include "scenario/plan.hpp"
 #include "scenario/scenario.hpp"
@@ -36,7 +36,8 @@ void equals_sequential(const std::string& text) {
       ++compared;
     }
     for (const LiveRequest& request : alone.live) {
-      if (std::ranges::find(together.live, request.request, &LiveRequest::request) == together.live.end()) continue;
+      if (std::ranges::find(together.live, request.request, &LiveRequest::request) == together.live.end())
+        continue;
       INFO("state of " << alone.config().requests[static_cast<std::size_t>(request.request)]);
       REQUIRE(together.state(request.request) == alone.state(request.request));
     }
@@ -80,19 +81,24 @@ steps:
   - decode: {requests: [b, c, d, e], repeat: 2}
 )";
 
-std::string script(const std::string& head) { return "name: t\nseed: 3\n" + head + kEvents; }
+std::string script(const std::string& head) {
+  return "name: t\nseed: 3\n" + head + kEvents;
+}
 
 }  // namespace
 
 TEST_CASE("every event, ring state, chained") {
-  equals_sequential(script("model: {preset: tiny, layers: [swa, csa, hca], chain: true}\n"
-                           "cache: {c4_state: ring, c128_state: ring, allocate: shuffled, poison_freed: true}\n"));
+  equals_sequential(
+      script("model: {preset: tiny, layers: [swa, csa, hca], chain: true}\n"
+             "cache: {c4_state: ring, c128_state: ring, allocate: shuffled, poison_freed: true}\n"));
 }
 TEST_CASE("every event, paged state") {
-  equals_sequential(script("model: {preset: tiny, layers: [csa, hca]}\n"
-                           "cache: {c4_state: paged, c128_state: paged, allocate: lifo, poison_freed: true}\n"));
+  equals_sequential(
+      script("model: {preset: tiny, layers: [csa, hca]}\n"
+             "cache: {c4_state: paged, c128_state: paged, allocate: lifo, poison_freed: true}\n"));
 }
 TEST_CASE("every event, page4align and online state, official") {
-  equals_sequential(script("model: {preset: tiny, layers: [csa, hca]}\nprofile: official\n"
-                           "cache: {c4_state: page4align, c128_state: online, allocate: lifo, poison_freed: true}\n"));
+  equals_sequential(
+      script("model: {preset: tiny, layers: [csa, hca]}\nprofile: official\n"
+             "cache: {c4_state: page4align, c128_state: online, allocate: lifo, poison_freed: true}\n"));
 }

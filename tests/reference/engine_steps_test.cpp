@@ -1,5 +1,5 @@
-/// What a token gets does not depend on chunks, batches, pages or the form of the state; what was discarded leaves no
-/// trace (docs/numerics.md 12).
+/// What a token gets does not depend on chunks, batches, pages or the form of the state; what was discarded
+/// leaves no trace (docs/numerics.md 12).
 #include <algorithm>
 
 #include "arith/bf16.hpp"
@@ -34,8 +34,9 @@ void require_equal(const TokenBytes& actual, const TokenBytes& expected) {
 void require_finite(const TokenBytes& tokens) {
   for (const auto& [key, bytes] : tokens) {
     const std::string& path = std::get<1>(key);
-    const bool f32 = path == "attention.core/lse" || path == "indexer.score/scores" || path == "indexer.query/weights" ||
-                     path.find("pooled") != std::string::npos || path.find(".project/kv") != std::string::npos;
+    const bool f32 = path == "attention.core/lse" || path == "indexer.score/scores" ||
+                     path == "indexer.query/weights" || path.find("pooled") != std::string::npos ||
+                     path.find(".project/kv") != std::string::npos;
     const bool bf16 = path == "attention.core/out" || path == "output.project/hidden_out" ||
                       path.ends_with("finish/entry") || path == "kv.window/kv";
     INFO(path << " position " << std::get<3>(key));
@@ -62,8 +63,8 @@ void require_null_pages_untouched(Harness& harness) {
   }
 }
 
-RunConfig config_of(std::vector<LayerKind> layers, C4State c4 = C4State::ring, C128State c128 = C128State::ring,
-                    int draft_rows = 1) {
+RunConfig config_of(std::vector<LayerKind> layers, C4State c4 = C4State::ring,
+                    C128State c128 = C128State::ring, int draft_rows = 1) {
   RunConfig config = tiny_config(std::move(layers));
   config.cache.c4_state = c4;
   config.cache.c128_state = c128;
@@ -82,7 +83,8 @@ Harness one_shot(const RunConfig& config, int tokens) {
 }  // namespace
 
 TEST_CASE("chunks of any size give the tokens and the state of one shot") {
-  for (const auto& [c4, c128] : {std::pair{C4State::ring, C128State::ring}, {C4State::paged, C128State::paged},
+  for (const auto& [c4, c128] : {std::pair{C4State::ring, C128State::ring},
+                                 {C4State::paged, C128State::paged},
                                  {C4State::page4align, C128State::online}}) {
     const RunConfig config = config_of(kAll, c4, c128);
     Harness whole = one_shot(config, 270);
@@ -112,8 +114,9 @@ TEST_CASE("ring, paged and page4align state give the same tokens and live rows")
     return std::pair(harness.tokens, harness.state(request));
   };
   const auto ring = run(C4State::ring, C128State::ring, false);
-  for (const auto& other : {run(C4State::paged, C128State::paged, false), run(C4State::page4align, C128State::ring, true),
-                            run(C4State::ring, C128State::paged, true)}) {
+  for (const auto& other :
+       {run(C4State::paged, C128State::paged, false), run(C4State::page4align, C128State::ring, true),
+        run(C4State::ring, C128State::paged, true)}) {
     require_equal(other.first, ring.first);
     REQUIRE(other.second == ring.second);
   }
@@ -137,9 +140,9 @@ TEST_CASE("online C128 differs from offline in bits, little in value") {
     square += double{offline[i]} * offline[i];
     worst = std::max(worst, std::abs(double{offline[i]} - online[i]));
   }
-  // Each of 128 updates rounds a (twice) and t, relative 2^-24 each; exp is correctly rounded but its argument is
-  // not: |score| below 8 leaves 2^-22 there. 128 * (3 * 2^-24 + 2 * 2^-22) of the largest partial sum, which the
-  // root mean square of the result times 128 bounds with room to spare.
+  // Each of 128 updates rounds a (twice) and t, relative 2^-24 each; exp is correctly rounded but its
+  // argument is not: |score| below 8 leaves 2^-22 there. 128 * (3 * 2^-24 + 2 * 2^-22) of the largest partial
+  // sum, which the root mean square of the result times 128 bounds with room to spare.
   const double rms = std::sqrt(square / static_cast<double>(offline.size()));
   REQUIRE(worst <= 128 * 11 * std::ldexp(1.0, -24) * 16 * rms);
 }
@@ -168,7 +171,8 @@ TEST_CASE("a batch of several equals each alone") {
 }
 
 TEST_CASE("rejected rows leave no trace") {
-  for (const auto& [c4, c128] : {std::pair{C4State::ring, C128State::ring}, {C4State::paged, C128State::paged},
+  for (const auto& [c4, c128] : {std::pair{C4State::ring, C128State::ring},
+                                 {C4State::paged, C128State::paged},
                                  {C4State::page4align, C128State::online}}) {
     const RunConfig config = config_of(kAll, c4, c128, 5);
     Harness drafted(config);
@@ -185,7 +189,8 @@ TEST_CASE("rejected rows leave no trace") {
     while (plain.plans.length(0) < drafted.plans.length(request)) plain.prefill(0, 1);
     REQUIRE(plain.plans.length(0) > 128);
     TokenBytes committed = drafted.tokens;
-    std::erase_if(committed, [&](const auto& item) { return std::get<3>(item.first) >= plain.plans.length(0); });
+    std::erase_if(committed,
+                  [&](const auto& item) { return std::get<3>(item.first) >= plain.plans.length(0); });
     require_equal(committed, plain.tokens);
     REQUIRE(drafted.state(request) == plain.state(0));
   }
@@ -207,7 +212,8 @@ TEST_CASE("a dropped request comes back the same, also in a chained stack") {
         if (harness == &tossed) {
           harness->run(harness->plans.drop(0));
           harness->step({{1, 30}});  // takes the freed pages
-          for (int at = 0; at < 150; at += 64) harness->run(harness->plans.restore(0, at, std::min(150, at + 64)));
+          for (int at = 0; at < 150; at += 64)
+            harness->run(harness->plans.restore(0, at, std::min(150, at + 64)));
         } else {
           harness->step({{1, 30}});
         }
@@ -277,7 +283,9 @@ TEST_CASE("chained layers read the norm of input plus output") {
   config.chain = true;
   Harness harness(config);
   harness.prefill(harness.admit("a"), 3);
-  const auto rows = [&](int layer, TensorId id) { return harness.engine().tensor(layer, id)->as<std::uint16_t>(); };
+  const auto rows = [&](int layer, TensorId id) {
+    return harness.engine().tensor(layer, id)->as<std::uint16_t>();
+  };
   const auto in = rows(0, TensorId::hidden);
   const auto out = rows(0, TensorId::hidden_out);
   const auto next = rows(1, TensorId::hidden);
@@ -286,13 +294,15 @@ TEST_CASE("chained layers read the norm of input plus output") {
     double square = 0;
     for (int i = 0; i < dim; ++i) {
       const int at = token * dim + i;
-      const double sum = arith::bf16_to_f32(arith::f32_to_bf16(arith::bf16_to_f32(in[at]) + arith::bf16_to_f32(out[at])));
+      const double sum =
+          arith::bf16_to_f32(arith::f32_to_bf16(arith::bf16_to_f32(in[at]) + arith::bf16_to_f32(out[at])));
       square += sum * sum;
     }
     const double factor = 1 / std::sqrt(square / dim + 1e-6);
     for (int i = 0; i < dim; ++i) {
       const int at = token * dim + i;
-      const double sum = arith::bf16_to_f32(arith::f32_to_bf16(arith::bf16_to_f32(in[at]) + arith::bf16_to_f32(out[at])));
+      const double sum =
+          arith::bf16_to_f32(arith::f32_to_bf16(arith::bf16_to_f32(in[at]) + arith::bf16_to_f32(out[at])));
       REQUIRE(std::abs(arith::bf16_to_f32(next[at]) - sum * factor) <= std::abs(sum * factor) * 0.004);
     }
   }

@@ -13,9 +13,9 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// Values of one token's compressor rows and of the entries.
 struct CompressorRows {
-  std::vector<Floats> kv, score;  ///< by position, score with APE
-  std::vector<Floats> entries;    ///< what attention or the indexer reads, by entry
-  std::vector<float> entry_scale; ///< FP8 index keys
+  std::vector<Floats> kv, score;   ///< by position, score with APE
+  std::vector<Floats> entries;     ///< what attention or the indexer reads, by entry
+  std::vector<float> entry_scale;  ///< FP8 index keys
 };
 
 class Layer {
@@ -88,7 +88,8 @@ class Layer {
     std::vector<Floats> heads;
     for (int h = 0; h < g_.heads; ++h) {
       Floats q;
-      for (int i = 0; i < 512; ++i) q.push_back(bf16(fp8_linear(w_.wq_b, h * 512 + i, latent_.back(), latent)));
+      for (int i = 0; i < 512; ++i)
+        q.push_back(bf16(fp8_linear(w_.wq_b, h * 512 + i, latent_.back(), latent)));
       for (const float value : q) put_bf16("q.up/raw", value);
       if (axes_.get<HeadNorm>() == HeadNorm::bf16) {
         Floats squares;
@@ -307,8 +308,9 @@ class Layer {
     }
     std::vector<Floats> heads;
     for (int h = 0; h < g_.heads; ++h) {
-      heads.push_back(axes_.get<Softmax>() == Softmax::two_pass ? head_two_pass(q_[p][h], keys, w_.attn_sink[h])
-                                                                : head_online(q_[p][h], keys, w_.attn_sink[h]));
+      heads.push_back(axes_.get<Softmax>() == Softmax::two_pass
+                          ? head_two_pass(q_[p][h], keys, w_.attn_sink[h])
+                          : head_online(q_[p][h], keys, w_.attn_sink[h]));
       for (const float value : heads.back()) put_bf16("attention.core/out", value);
     }
     for (Floats& head : heads) {
@@ -323,8 +325,9 @@ class Layer {
         const Floats& head = heads[n / g_.o_lora * in_group + h];
         x.insert(x.end(), head.begin(), head.end());
       }
-      latent.push_back(bf16(axes_.get<WoA>() == WoA::bf16 ? product_bf16(w_.wo_a, n, x)
-                                                          : product_fp8(w_.wo_a, n, quantize(x, 128, false))));
+      latent.push_back(bf16(axes_.get<WoA>() == WoA::bf16
+                                ? product_bf16(w_.wo_a, n, x)
+                                : product_fp8(w_.wo_a, n, quantize(x, 128, false))));
       put_bf16("output.project/o_latent", latent.back());
     }
     const Quantized x = quantize(latent, 128, false);

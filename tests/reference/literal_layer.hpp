@@ -1,6 +1,7 @@
-/// A whole attention layer as straight loops over docs/numerics.md, one request from its first token on, everything
-/// in plain arrays: no pages, no chunks, no tiles. The independent opinion against which the engine's stages are
-/// compared bit for bit. Every axis of docs/numerics.md 17 that the engine takes is here as one condition.
+/// A whole attention layer as straight loops over docs/numerics.md, one request from its first token on,
+/// everything in plain arrays: no pages, no chunks, no tiles. The independent opinion against which the
+/// engine's stages are compared bit for bit. Every axis of docs/numerics.md 17 that the engine takes is here
+/// as one condition.
 #pragma once
 
 #include <cstdint>

@@ -20,8 +20,12 @@ namespace dsv4::reference::test {
 using Floats = std::vector<float>;
 using Bytes = std::vector<std::uint8_t>;
 
-inline float bf16(float x) { return arith::bf16_to_f32(arith::f32_to_bf16(x)); }
-inline float power(int e) { return static_cast<float>(std::ldexp(1.0, e)); }
+inline float bf16(float x) {
+  return arith::bf16_to_f32(arith::f32_to_bf16(x));
+}
+inline float power(int e) {
+  return static_cast<float>(std::ldexp(1.0, e));
+}
 
 inline float tree(float (&lane)[32]) {
   for (int s = 16; s >= 1; s /= 2) {
@@ -94,7 +98,8 @@ inline float product_bf16(const Matrix& w, std::int64_t n, const Floats& x) {
       if (w.format == Matrix::Format::bf16) {
         value = arith::bf16_to_f32(w.bf16[n * w.columns + k]);
       } else {
-        value = bf16(arith::e4m3_to_f32(w.codes[n * w.columns + k]) * power(w.scales[n / 128 * blocks + b] - 127));
+        value = bf16(arith::e4m3_to_f32(w.codes[n * w.columns + k]) *
+                     power(w.scales[n / 128 * blocks + b] - 127));
       }
       part = arith::fma(x[k], value, part);
     }

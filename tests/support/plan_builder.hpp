@@ -1,5 +1,6 @@
-/// Step plans written by hand for engine tests: pages are handed out one after the other (or from the top, to place
-/// rows elsewhere) and given back by the live-row rules alone (docs/numerics.md 12.3). Knows nothing of scenarios.
+/// Step plans written by hand for engine tests: pages are handed out one after the other (or from the top, to
+/// place rows elsewhere) and given back by the live-row rules alone (docs/numerics.md 12.3). Knows nothing of
+/// scenarios.
 #pragma once
 
 #include <algorithm>
@@ -52,9 +53,12 @@ class PlanBuilder {
 
   int length(int request) const { return requests_[request].length; }
 
-  /// Content ids of a request's tokens by position, and their way into another run that shall compute the same ones.
+  /// Content ids of a request's tokens by position, and their way into another run that shall compute the
+  /// same ones.
   const std::vector<std::uint64_t>& contents(int request) const { return requests_[request].contents; }
-  void adopt(int request, const std::vector<std::uint64_t>& contents) { requests_[request].contents = contents; }
+  void adopt(int request, const std::vector<std::uint64_t>& contents) {
+    requests_[request].contents = contents;
+  }
 
   StepPlan step(const std::vector<Part>& parts) {
     StepPlan plan = next_plan(StepKind::compute);
@@ -219,7 +223,8 @@ class PlanBuilder {
       const auto [first, last] = live(pool, request.length);
       for (int item = 0; item < std::ssize(request.tables[index]); ++item) {
         const int begin = item * page_rows(pool);
-        if (begin >= last || begin + page_rows(pool) <= first) release(plan, pool, request.tables[index][item]);
+        if (begin >= last || begin + page_rows(pool) <= first)
+          release(plan, pool, request.tables[index][item]);
       }
     }
   }
