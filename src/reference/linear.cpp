@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "arith/ue8m0.hpp"
@@ -22,8 +23,11 @@ void check_call(const Matrix& w, OutputRange range, const Activations& x) {
   require(range.first >= 0 && range.count >= 0 && range.first + range.count <= w.rows,
           "linear: outputs outside the weight matrix");
   require((x.codes != nullptr) != (x.bf16 != nullptr), "linear: activations are either codes or bf16");
-  require(x.codes == nullptr || (x.scales != nullptr && w.format == Matrix::Format::fp8_block128),
-          "linear: FP8 activations need scales and FP8 weights");
+  require(x.codes == nullptr || x.scales != nullptr, "linear: FP8 activations without scales");
+  if (x.codes != nullptr && w.format != Matrix::Format::fp8_block128) {
+    throw UsageError("a weight matrix of " + std::to_string(w.rows) + " x " + std::to_string(w.columns) +
+                     " is stored as bf16, but the profile multiplies FP8 codes (axes linear and wo_a)");
+  }
 }
 
 /// Products below this many multiply-adds run on the calling thread: waking the others would take longer.

@@ -34,7 +34,7 @@ struct OutputRange {
 OutputRange all_outputs(const Matrix& weights);
 
 /// out[t * out_stride + i] = output range.first + i of token t, f32 (not rounded further).
-/// Throws InternalError for FP8 activations with bf16 weights, or ranges outside the matrix.
+/// Throws UsageError for FP8 activations with weights stored as bf16, InternalError for a range outside the matrix.
 void linear(const Matrix& weights, OutputRange range, const Activations& input, std::int64_t tokens,
             float* out, std::int64_t out_stride);
 

@@ -201,6 +201,6 @@ TEST_CASE("impossible calls are refused") {
   const Problem p = make(Matrix::Format::bf16, 4, 128, 1, 1);
   std::vector<float> out(4);
   REQUIRE_THROWS_AS(linear(p.w, {2, 3}, p.wide(), 1, out.data(), 4), InternalError);
-  REQUIRE_THROWS_AS(linear(p.w, all_outputs(p.w), p.fp8(), 1, out.data(), 4), InternalError);
+  REQUIRE_THROWS_AS(linear(p.w, all_outputs(p.w), p.fp8(), 1, out.data(), 4), UsageError);
   REQUIRE_THROWS_AS(linear(p.w, all_outputs(p.w), {}, 1, out.data(), 4), InternalError);
 }
