@@ -119,12 +119,12 @@ class Observer {
 
   void step(const StepPlan& step) {
     const auto event = nlohmann::ordered_json::parse(step.event);
-    kind_ = event.items().begin().key();
+    kind_ = event.begin().key();
     pages(step);
     if (step.kind == StepKind::compute || step.kind == StepKind::graph) compute(step);
     lifecycle(step, event);
     if (step.kind == StepKind::restore) restore(step);
-    last_event_ = kind_ + event.items().begin().value().dump();
+    last_event_ = kind_ + event.begin().value().dump();
   }
 
   std::set<std::string> take() { return std::move(facts_); }
@@ -139,7 +139,8 @@ class Observer {
       note("page.reused", !seen_.insert({page.pool, page.page}).second);
     }
     note("page.released", !step.released.empty());
-    note("poison.freed", config_.cache.poison_freed && !(step.released.empty() && step.released_bases.empty()));
+    note("poison.freed",
+         config_.cache.poison_freed && !(step.released.empty() && step.released_bases.empty()));
     note("page.copied", !step.copies.empty());
     note("page.copied_on_write", !step.copies.empty() && step.prefix.empty());
     const bool goes_on = step.kind == StepKind::compute;
@@ -244,8 +245,8 @@ class Observer {
       note("verify.group_closes_in_accepted", there && share.committed / r > share.begin / r);
       note("verify.group_closes_in_rejected", there && share.end / r > share.committed / r);
     }
-    note("online.bank_copied", hca_ && config_.cache.c128_state == C128State::online &&
-                                   share.committed > share.begin);
+    note("online.bank_copied",
+         hca_ && config_.cache.c128_state == C128State::online && share.committed > share.begin);
   }
 
   /// Pages that a request held during the step and does not hold after it.
@@ -269,7 +270,7 @@ class Observer {
   }
 
   void lifecycle(const StepPlan& step, const nlohmann::ordered_json& event) {
-    const auto& body = event.items().begin().value();
+    const auto& body = event.begin().value();
     note("lifecycle.free", kind_ == "free");
     note("lifecycle.free_keep", kind_ == "free" && body.contains("keep"));
     note("lifecycle.preempt", kind_ == "preempt");
@@ -289,7 +290,7 @@ class Observer {
     note("restore.evicted", kind_ == "restore");
     const auto event = nlohmann::ordered_json::parse(step.event);
     note("restore.chunked",
-         (kind_ == "resume" || kind_ == "load") && kind_ + event.items().begin().value().dump() == last_event_);
+         (kind_ == "resume" || kind_ == "load") && kind_ + event.begin().value().dump() == last_event_);
     for (const RequestStep& share : step.requests) {
       const KeepFrom& from = share.from;
       const std::int32_t n = share.committed;
@@ -314,7 +315,9 @@ class Observer {
 
 }  // namespace
 
-std::span<const CoverageFact> coverage_catalogue() { return kCatalogue; }
+std::span<const CoverageFact> coverage_catalogue() {
+  return kCatalogue;
+}
 
 bool is_coverage_fact(std::string_view name) {
   return std::ranges::find(kCatalogue, name, &CoverageFact::name) != std::end(kCatalogue);

@@ -1,5 +1,5 @@
-/// What a run exercises: names for `expect: covers:` and `list --coverage`. Nearly all follow from the plan alone;
-/// those marked "seen in the numbers" are found by whoever runs it.
+/// What a run exercises: names for `expect: covers:` and `list --coverage`. Nearly all follow from the plan
+/// alone; those marked "seen in the numbers" are found by whoever runs it.
 #pragma once
 
 #include <set>

@@ -1,5 +1,5 @@
-/// The events of a scenario, as written: one struct an event, every value with its place in the file so that the
-/// planner can point at it (docs/scenarios.md, events).
+/// The events of a scenario, as written: one struct an event, every value with its place in the file so that
+/// the planner can point at it (docs/scenarios.md, events).
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,8 @@ struct Batch {
   std::vector<BatchPart> parts;
 };
 
-/// Gives everything back. `keep` leaves the compressed and index pages as a donor of later prefix hits; they stay
-/// until the same name is freed again, evicted (`what: kept`) or admitted again.
+/// Gives everything back. `keep` leaves the compressed and index pages as a donor of later prefix hits; they
+/// stay until the same name is freed again, evicted (`what: kept`) or admitted again.
 struct Free {
   At<std::string> request;
   bool keep = false;
@@ -131,8 +131,8 @@ struct ReplayGraph {
   Batch batch;
 };
 
-using EventBody = std::variant<Prefill, Decode, Verify, Batch, Free, Preempt, Resume, Rewind, HitPrefix, Save, Load,
-                               Evict, PoisonMemory, FillCaches, Capture, ReplayGraph>;
+using EventBody = std::variant<Prefill, Decode, Verify, Batch, Free, Preempt, Resume, Rewind, HitPrefix, Save,
+                               Load, Evict, PoisonMemory, FillCaches, Capture, ReplayGraph>;
 
 struct Event {
   Mark mark;

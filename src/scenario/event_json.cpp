@@ -16,11 +16,14 @@ Json to_json(const Decode& decode) {
 }
 
 Json to_json(const Verify& verify) {
-  return {{"verify",
-           {{"request", verify.request.value}, {"rows", verify.rows.value}, {"accept", verify.accept.value}}}};
+  return {
+      {"verify",
+       {{"request", verify.request.value}, {"rows", verify.rows.value}, {"accept", verify.accept.value}}}};
 }
 
-Json to_json(const Pad& pad) { return {{"pad", pad.rows.value}}; }
+Json to_json(const Pad& pad) {
+  return {{"pad", pad.rows.value}};
+}
 
 Json parts_json(const Batch& batch) {
   Json parts = Json::array();
@@ -30,7 +33,9 @@ Json parts_json(const Batch& batch) {
   return parts;
 }
 
-Json to_json(const Batch& batch) { return {{"batch", parts_json(batch)}}; }
+Json to_json(const Batch& batch) {
+  return {{"batch", parts_json(batch)}};
+}
 
 Json to_json(const Free& free) {
   Json body{{"request", free.request.value}};
@@ -38,7 +43,9 @@ Json to_json(const Free& free) {
   return {{"free", body}};
 }
 
-Json to_json(const Preempt& preempt) { return {{"preempt", {{"request", preempt.request.value}}}}; }
+Json to_json(const Preempt& preempt) {
+  return {{"preempt", {{"request", preempt.request.value}}}};
+}
 
 Json to_json(const Resume& resume) {
   Json body{{"request", resume.request.value}};
@@ -55,7 +62,9 @@ Json to_json(const HitPrefix& hit) {
            {{"request", hit.request.value}, {"from", hit.from.value}, {"tokens", hit.tokens.value}}}};
 }
 
-Json to_json(const Save& save) { return {{"save", {{"request", save.request.value}, {"as", save.as.value}}}}; }
+Json to_json(const Save& save) {
+  return {{"save", {{"request", save.request.value}, {"as", save.as.value}}}};
+}
 
 Json to_json(const Load& load) {
   Json body{{"request", load.request.value}, {"from", load.from.value}};

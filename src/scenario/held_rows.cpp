@@ -37,8 +37,10 @@ std::int32_t need_rows(std::int32_t first, std::int32_t length, const Has& has, 
   return first_missing;
 }
 
-/// Entries done .. needed - 1 of a compressor with state rows. The range starts where the state stops helping.
-void need_entries(LayerKind kind, std::int32_t done, std::int32_t needed, const StateRows& state, Range& range) {
+/// Entries done .. needed - 1 of a compressor with state rows. The range starts where the state stops
+/// helping.
+void need_entries(LayerKind kind, std::int32_t done, std::int32_t needed, const StateRows& state,
+                  Range& range) {
   if (done >= needed) return;
   const std::int32_t closing = (done + 1) * ratio(kind) - 1;
   std::int32_t begin = std::max(0, kind == LayerKind::csa ? 4 * done - 4 : 128 * done);
@@ -144,10 +146,12 @@ Missing missing_at(const HeldRows& held, const std::vector<LayerKind>& layers, s
   from.state_c4 = from.state_index = from.state_c128 = length;
   from.entries_c4 = length / 4;
   from.entries_c128 = length / 128;
-  from.window = need_rows(first_live_window(length), length, [&](std::int32_t p) { return held.has_window(p); }, range);
+  from.window = need_rows(
+      first_live_window(length), length, [&](std::int32_t p) { return held.has_window(p); }, range);
   if (csa) {
     const auto has = [&](std::int32_t p) { return held.state_c4.has(p); };
-    from.state_c4 = from.state_index = need_rows(first_live_state(LayerKind::csa, length), length, has, range);
+    from.state_c4 = from.state_index =
+        need_rows(first_live_state(LayerKind::csa, length), length, has, range);
     from.entries_c4 = std::min(held.entries_c4, length / 4);
     need_entries(LayerKind::csa, held.entries_c4, length / 4, held.state_c4, range);
   }

@@ -1,5 +1,6 @@
-/// What a request's caches hold: which window rows, which compressor state rows, how many entries. Rows of tokens
-/// that were rolled back are forgotten at once, so "present" always means "of the committed token at that position".
+/// What a request's caches hold: which window rows, which compressor state rows, how many entries. Rows of
+/// tokens that were rolled back are forgotten at once, so "present" always means "of the committed token at
+/// that position".
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ class StateRows {
   void write(std::int32_t position);
   /// Ring and paged: the row of this position is there.
   bool has(std::int32_t position) const;
-  /// Online: tokens 0 .. accumulated() - 1 are in the accumulator of the group that holds the last one; 0: none.
+  /// Online: tokens 0 .. accumulated() - 1 are in the accumulator of the group that holds the last one; 0:
+  /// none.
   std::int32_t accumulated() const { return accumulated_; }
   /// Forgets rows of positions at or above `length`.
   void cut(std::int32_t length);
@@ -64,8 +66,8 @@ struct Missing {
   KeepFrom from;  ///< what is complete keeps `length` (positions) or the number of entries
 };
 
-/// The smallest contiguous range of positions that covers what is missing at `length`. An entry needs the rows of
-/// its pool window, from the state as it is or from the range itself.
+/// The smallest contiguous range of positions that covers what is missing at `length`. An entry needs the
+/// rows of its pool window, from the state as it is or from the range itself.
 Missing missing_at(const HeldRows& held, const std::vector<LayerKind>& layers, std::int32_t length);
 
 }  // namespace dsv4::scenario

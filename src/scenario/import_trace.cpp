@@ -47,18 +47,20 @@ class LineReader {
     const auto ids = json.find("hash_ids");
     if (ids == json.end() || !ids->is_array()) fail(number, "has no list hash_ids");
     for (const auto& id : *ids) {
-      if (!id.is_number_integer() || id.get<std::int64_t>() < 0) fail(number, "has a hash id that is no integer >= 0");
+      if (!id.is_number_integer() || id.get<std::int64_t>() < 0)
+        fail(number, "has a hash id that is no integer >= 0");
       arrival.blocks.push_back(id.get<std::int64_t>());
     }
     const std::int64_t blocks = (prompt + kTraceBlock - 1) / kTraceBlock;
     if (static_cast<std::int64_t>(arrival.blocks.size()) != blocks) {
-      fail(number, fmt::format("lists {} hash ids; {} tokens are {} blocks of {}", arrival.blocks.size(), prompt, blocks,
-                               kTraceBlock));
+      fail(number, fmt::format("lists {} hash ids; {} tokens are {} blocks of {}", arrival.blocks.size(),
+                               prompt, blocks, kTraceBlock));
     }
     arrival.prompt = scaled(prompt, number);
     arrival.output = scaled(output, number);
     if (arrival.prompt > kMaxTokens - arrival.output) {
-      fail(number, fmt::format("has {} tokens, more than {}", std::int64_t{arrival.prompt} + arrival.output, kMaxTokens));
+      fail(number, fmt::format("has {} tokens, more than {}", std::int64_t{arrival.prompt} + arrival.output,
+                               kMaxTokens));
     }
     return arrival;
   }
@@ -68,10 +70,12 @@ class LineReader {
     throw FileError(fmt::format("{}:{}: the line {}", file_, number, fault));
   }
 
-  std::int64_t integer(const nlohmann::json& json, const char* key, std::int64_t lowest, std::int64_t number) const {
+  std::int64_t integer(const nlohmann::json& json, const char* key, std::int64_t lowest,
+                       std::int64_t number) const {
     const auto found = json.find(key);
     if (found == json.end()) fail(number, fmt::format("has no {}", key));
-    if (!found->is_number_integer()) fail(number, fmt::format("has {} {}, which is no integer", key, found->dump()));
+    if (!found->is_number_integer())
+      fail(number, fmt::format("has {} {}, which is no integer", key, found->dump()));
     if (found->is_number_unsigned() && found->get<std::uint64_t>() > (std::uint64_t{1} << 62)) {
       fail(number, fmt::format("has {} {}, which is too large", key, found->dump()));
     }
@@ -157,7 +161,8 @@ class Scheduler {
  private:
   static std::string name(std::size_t arrival) { return fmt::format("r{}", arrival); }
 
-  /// Decodes every running request that is past its prompt, then fills up with prefill chunks in order of arrival.
+  /// Decodes every running request that is past its prompt, then fills up with prefill chunks in order of
+  /// arrival.
   void step() {
     while (next_ < arrivals_.size() && running_.size() < static_cast<std::size_t>(options_.max_running)) {
       admit(next_++);
@@ -214,7 +219,8 @@ class Scheduler {
     }
   }
 
-  /// Takes a request in: behind the longest prefix that an earlier one holds, if there is one of a legal length.
+  /// Takes a request in: behind the longest prefix that an earlier one holds, if there is one of a legal
+  /// length.
   void admit(std::size_t arrival) {
     Arrival& request = arrivals_[arrival];
     std::int32_t longest = 0;
@@ -230,19 +236,21 @@ class Scheduler {
       arrivals_[donor].last_hit = events_.size();
       Emitted& hit = events_.emplace_back();
       hit.hits = donor;
-      hit.yaml = fmt::format("prefix_hit: {{request: {}, from: {}, tokens: {}}}", name(arrival), name(donor), longest);
+      hit.yaml = fmt::format("prefix_hit: {{request: {}, from: {}, tokens: {}}}", name(arrival), name(donor),
+                             longest);
       request.length = longest;
       ++hits_;
     }
     running_.push_back(arrival);
   }
 
-  /// Common tokens that the donor has stored, cut to the run's largest ratio; one prompt token is left to compute.
+  /// Common tokens that the donor has stored, cut to the run's largest ratio; one prompt token is left to
+  /// compute.
   std::int32_t legal_hit(const Arrival& donor, const Arrival& request) const {
     const auto [end, unused] = std::ranges::mismatch(donor.blocks, request.blocks);
     const auto blocks = static_cast<std::int64_t>(end - donor.blocks.begin());
-    const std::int64_t common = std::min({blocks * block_, std::int64_t{donor.length}, std::int64_t{donor.prompt},
-                                          std::int64_t{request.prompt} - 1});
+    const std::int64_t common = std::min({blocks * block_, std::int64_t{donor.length},
+                                          std::int64_t{donor.prompt}, std::int64_t{request.prompt} - 1});
     return static_cast<std::int32_t>(common / granularity_ * granularity_);
   }
 
@@ -257,7 +265,8 @@ class Scheduler {
 };
 
 void check_options(const TraceOptions& options) {
-  const auto at_least = [](std::string_view what, std::int32_t value, std::int32_t lowest, std::int32_t highest) {
+  const auto at_least = [](std::string_view what, std::int32_t value, std::int32_t lowest,
+                           std::int32_t highest) {
     if (value < lowest || value > highest) {
       throw UsageError(fmt::format("{} must be {} to {}, not {}", what, lowest, highest, value));
     }
@@ -266,10 +275,11 @@ void check_options(const TraceOptions& options) {
   at_least("max-running", options.max_running, 1, 4096);
   at_least("scale", options.scale, 1, kTraceBlock);
   if ((options.scale & (options.scale - 1)) != 0) {
-    throw UsageError(fmt::format("scale must be a power of two, not {}: it divides blocks of 512 tokens",
-                                 options.scale));
+    throw UsageError(
+        fmt::format("scale must be a power of two, not {}: it divides blocks of 512 tokens", options.scale));
   }
-  if (options.limit < 0) throw UsageError(fmt::format("the number of requests must not be negative: {}", options.limit));
+  if (options.limit < 0)
+    throw UsageError(fmt::format("the number of requests must not be negative: {}", options.limit));
   geometry_preset(options.preset);
   profile_named(options.profile);
   if (options.layers.empty()) throw UsageError("the list of layers is empty");
@@ -291,7 +301,8 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-std::string import_trace_text(std::string_view text, const std::string& file_name, const TraceOptions& options) {
+std::string import_trace_text(std::string_view text, const std::string& file_name,
+                              const TraceOptions& options) {
   check_options(options);
   const LineReader reader(file_name, options.scale);
   std::vector<Arrival> arrivals;
@@ -314,13 +325,17 @@ std::string import_trace_text(std::string_view text, const std::string& file_nam
       options.name.empty() ? std::filesystem::path(file_name).stem().string() : options.name;
   std::string yaml = fmt::format("# Imported from {}: {} requests, {} prefix hits, lengths divided by {}.\n",
                                  quoted(source), requests, scheduler.hits(), options.scale);
-  yaml += "# Each step decodes every running request and fills up with prefill chunks, first come, first served:\n";
+  yaml +=
+      "# Each step decodes every running request and fills up with prefill chunks, first come, first "
+      "served:\n";
   yaml += fmt::format("# at most {} requests at a time, at most {} rows a step.\n", options.max_running,
                       options.max_batch_tokens);
-  yaml += fmt::format("name: {}\nmodel: {{preset: {}, layers: [{}]}}\nprofile: {}\n", quoted(name), options.preset,
-                      fmt::join(options.layers, ", "), options.profile);
+  yaml += fmt::format("name: {}\nmodel: {{preset: {}, layers: [{}]}}\nprofile: {}\n", quoted(name),
+                      options.preset, fmt::join(options.layers, ", "), options.profile);
   yaml += "steps:\n" + scheduler.steps();
-  yaml += "# Content of the prompts: position p of a request is token p mod block of its hash id number p / block.\n";
+  yaml +=
+      "# Content of the prompts: position p of a request is token p mod block of its hash id number p / "
+      "block.\n";
   return yaml + scheduler.trace();
 }
 

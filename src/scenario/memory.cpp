@@ -14,9 +14,11 @@ struct EntryPool {
   Pool pool;
   LayerKind kind;
 };
-constexpr std::array kEntryPools{EntryPool{Pool::entries_c4, LayerKind::csa}, EntryPool{Pool::index, LayerKind::csa},
+constexpr std::array kEntryPools{EntryPool{Pool::entries_c4, LayerKind::csa},
+                                 EntryPool{Pool::index, LayerKind::csa},
                                  EntryPool{Pool::entries_c128, LayerKind::hca}};
-constexpr std::array kStatePools{EntryPool{Pool::state_c4, LayerKind::csa}, EntryPool{Pool::state_index, LayerKind::csa},
+constexpr std::array kStatePools{EntryPool{Pool::state_c4, LayerKind::csa},
+                                 EntryPool{Pool::state_index, LayerKind::csa},
                                  EntryPool{Pool::state_c128, LayerKind::hca}};
 
 bool pool_used(const RunConfig& config, Pool pool) {
@@ -110,7 +112,8 @@ void Memory::cover(RequestState& request, Pool which, std::int32_t first, std::i
 
 std::pair<std::int32_t, std::int32_t> Memory::state_span(LayerKind kind, std::int32_t length) const {
   const std::int32_t first = first_live_state(kind, length);
-  if (kind == LayerKind::csa && config_.cache.c4_state == C4State::page4align) return {first, length / 4 * 4 + 4};
+  if (kind == LayerKind::csa && config_.cache.c4_state == C4State::page4align)
+    return {first, length / 4 * 4 + 4};
   return {first, length};
 }
 
@@ -133,7 +136,8 @@ void Memory::cover_step(RequestState& request, std::int32_t begin, std::int32_t 
   }
 }
 
-void Memory::keep_only(RequestState& request, Pool which, std::int32_t first, std::int32_t end, StepPlan& step) {
+void Memory::keep_only(RequestState& request, Pool which, std::int32_t first, std::int32_t end,
+                       StepPlan& step) {
   const int rows = page_rows(config_.cache, which);
   auto& table = request.tables[static_cast<std::size_t>(which)];
   for (std::size_t item = 0; item < table.size(); ++item) {

@@ -38,11 +38,12 @@ class Memory {
   StateBases& bases() { return bases_; }
   const StateBases& bases() const { return bases_; }
 
-  /// Makes the pages of rows (entries) [first, end) writable: takes those that are not held, and replaces a shared
-  /// one by a copy of its rows below `first`.
+  /// Makes the pages of rows (entries) [first, end) writable: takes those that are not held, and replaces a
+  /// shared one by a copy of its rows below `first`.
   void cover(RequestState& request, Pool pool, std::int32_t first, std::int32_t end, StepPlan& step);
-  /// All pages that a step writes which leaves `request` at `end` rows of which `committed` stay. `from` leaves out
-  /// what a restore keeps; `begin` is the first row of the step; `all_state`: every row writes state (verify).
+  /// All pages that a step writes which leaves `request` at `end` rows of which `committed` stay. `from`
+  /// leaves out what a restore keeps; `begin` is the first row of the step; `all_state`: every row writes
+  /// state (verify).
   void cover_step(RequestState& request, std::int32_t begin, std::int32_t end, std::int32_t committed,
                   const KeepFrom& from, bool all_state, StepPlan& step);
   /// Gives back every page that holds nothing live or committed at the request's length.
@@ -54,7 +55,8 @@ class Memory {
   /// Gives back all pages and the base.
   void drop_all(RequestState& request, StepPlan& step);
   /// Lets `request` share the fully covered pages of `donor` and copies the partly covered one.
-  void share_prefix(RequestState& request, const RequestState& donor, Pool pool, std::int32_t entries, StepPlan& step);
+  void share_prefix(RequestState& request, const RequestState& donor, Pool pool, std::int32_t entries,
+                    StepPlan& step);
 
   /// The first and one past the last position of state rows that are kept at a length.
   std::pair<std::int32_t, std::int32_t> state_span(LayerKind kind, std::int32_t length) const;

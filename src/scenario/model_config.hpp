@@ -15,8 +15,9 @@ struct ModelConfig {
   std::vector<std::optional<LayerKind>> layers;
 };
 
-/// Reads a config.json of the Hugging Face form (hidden_size, compress_ratios, rope_scaling ...). Throws FileError
-/// naming the file and the key that is missing, has another type, or has a value that the page layouts cannot hold.
+/// Reads a config.json of the Hugging Face form (hidden_size, compress_ratios, rope_scaling ...). Throws
+/// FileError naming the file and the key that is missing, has another type, or has a value that the page
+/// layouts cannot hold.
 ModelConfig read_model_config(const std::string& path);
 
 }  // namespace dsv4::scenario

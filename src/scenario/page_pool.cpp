@@ -103,7 +103,8 @@ std::int32_t StateBases::take() {
 }
 
 void StateBases::give(std::int32_t base) {
-  require(base >= 0 && base < peak() && taken_[static_cast<std::size_t>(base)], "a state base was given back twice");
+  require(base >= 0 && base < peak() && taken_[static_cast<std::size_t>(base)],
+          "a state base was given back twice");
   taken_[static_cast<std::size_t>(base)] = false;
 }
 

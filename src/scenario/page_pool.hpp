@@ -1,8 +1,9 @@
 /// One page pool of a run: which page is handed out next, who shares it, what was freed.
 ///
-/// Page 0 is the null page and never leaves. Orders: sequential hands out pages 1, 2, ... until the pool is used up,
-/// then the page freed longest ago; lifo the page freed last, else the lowest fresh one; shuffled the k-th of F free
-/// pages with k = word n of the stream `allocate/<pool>` mod F, n counting the pages handed out.
+/// Page 0 is the null page and never leaves. Orders: sequential hands out pages 1, 2, ... until the pool is
+/// used up, then the page freed longest ago; lifo the page freed last, else the lowest fresh one; shuffled
+/// the k-th of F free pages with k = word n of the stream `allocate/<pool>` mod F, n counting the pages
+/// handed out.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace dsv4::scenario {
 
 class PagePool {
  public:
-  /// `usable` pages beside the null page; empty: as many as are asked for (to find the size of an `auto` pool).
+  /// `usable` pages beside the null page; empty: as many as are asked for (to find the size of an `auto`
+  /// pool).
   PagePool(Pool pool, Allocate order, std::optional<std::int64_t> usable, std::uint64_t seed);
 
   /// A page with one holder, or nothing when the pool is empty.
@@ -46,10 +48,10 @@ class PagePool {
   SeededStream draws_;
   std::uint32_t drawn_ = 0;
   std::int32_t next_fresh_ = 1;
-  std::deque<std::int32_t> freed_;        ///< sequential and lifo: in the order of freeing
-  std::int64_t shuffled_free_ = 0;        ///< shuffled: free pages are the places 0 .. shuffled_free_ - 1
+  std::deque<std::int32_t> freed_;  ///< sequential and lifo: in the order of freeing
+  std::int64_t shuffled_free_ = 0;  ///< shuffled: free pages are the places 0 .. shuffled_free_ - 1
   std::unordered_map<std::int64_t, std::int32_t> shuffled_;  ///< places that do not hold page place + 1
-  std::vector<std::int32_t> holders_{0};  ///< by page, as far as pages were handed out
+  std::vector<std::int32_t> holders_{0};                     ///< by page, as far as pages were handed out
   std::vector<bool> touched_{false};
   std::int64_t in_use_ = 0;
   std::int64_t peak_ = 0;

@@ -19,7 +19,8 @@ std::optional<std::int64_t> pool_pages(const YamlReader& reader, const YamlNode&
     reader.word(node, "pages", {"auto"});
     return std::nullopt;
   }
-  return reader.integer(MapReader(reader, node, "pages", {"pool"}).required("pool"), "pool", 1, kMaxPoolPages);
+  return reader.integer(MapReader(reader, node, "pages", {"pool"}).required("pool"), "pool", 1,
+                        kMaxPoolPages);
 }
 
 std::int64_t pitch_of(const YamlReader& reader, const YamlNode& node, const CacheConfig& cache) {
@@ -28,10 +29,12 @@ std::int64_t pitch_of(const YamlReader& reader, const YamlNode& node, const Cach
   const std::int64_t natural =
       std::max(layout::kv_page_bytes(widest), layout::index_page_bytes(cache.index_page, false));
   if (pitch < natural) {
-    reader.fail(node.mark, fmt::format("pitch must be at least {}, the largest page, not {}", natural, pitch));
+    reader.fail(node.mark,
+                fmt::format("pitch must be at least {}, the largest page, not {}", natural, pitch));
   }
   if (pitch % layout::kKvPageAlign != 0) {
-    reader.fail(node.mark, fmt::format("pitch must be a multiple of {}, not {}", layout::kKvPageAlign, pitch));
+    reader.fail(node.mark,
+                fmt::format("pitch must be a multiple of {}, not {}", layout::kKvPageAlign, pitch));
   }
   return pitch;
 }
@@ -40,8 +43,8 @@ std::int64_t pitch_of(const YamlReader& reader, const YamlNode& node, const Cach
 
 CacheConfig parse_cache(const YamlReader& reader, const YamlNode& node, bool& draft_given) {
   const MapReader map(reader, node, "cache",
-                      {"swa_page", "c4_page", "c128_page", "index_page", "pages", "c4_state", "c128_state", "draft",
-                       "allocate", "poison_freed", "swa_release", "pitch"});
+                      {"swa_page", "c4_page", "c128_page", "index_page", "pages", "c4_state", "c128_state",
+                       "draft", "allocate", "poison_freed", "swa_release", "pitch"});
   CacheConfig cache;
   const auto page = [&](std::string_view key, int& rows) {
     if (const YamlNode* value = map.optional(key)) rows = reader.int32(*value, key, 1, kMaxPageRows);
@@ -60,7 +63,8 @@ CacheConfig parse_cache(const YamlReader& reader, const YamlNode& node, bool& dr
   draft_given = map.optional("draft") != nullptr;
   if (draft_given) cache.draft_rows = reader.int32(*map.optional("draft"), "draft", 1, 1024);
   if (const YamlNode* allocate = map.optional("allocate")) {
-    cache.allocate = static_cast<Allocate>(reader.word(*allocate, "allocate", {"sequential", "shuffled", "lifo"}));
+    cache.allocate =
+        static_cast<Allocate>(reader.word(*allocate, "allocate", {"sequential", "shuffled", "lifo"}));
   }
   if (const YamlNode* poison = map.optional("poison_freed")) {
     cache.poison_freed = reader.boolean(*poison, "poison_freed");

@@ -31,7 +31,8 @@ void override_fields(const YamlReader& reader, const MapReader& map, Geometry& g
   const auto fixed = [&](std::string_view key, int value) {
     const YamlNode* node = map.optional(key);
     if (node != nullptr && reader.int32(*node, key, 1, kLargest) != value) {
-      reader.fail(node->mark, fmt::format("{} is fixed by the page layouts: {}, not {}", key, value, node->text));
+      reader.fail(node->mark,
+                  fmt::format("{} is fixed by the page layouts: {}, not {}", key, value, node->text));
     }
   };
   size("dim", geometry.dim);
@@ -46,7 +47,8 @@ void override_fields(const YamlReader& reader, const MapReader& map, Geometry& g
   real("yarn_factor", geometry.yarn_factor);
   real("beta_fast", geometry.beta_fast);
   real("beta_slow", geometry.beta_slow);
-  if (const YamlNode* eps = map.optional("eps")) geometry.eps = static_cast<float>(reader.number(*eps, "eps"));
+  if (const YamlNode* eps = map.optional("eps"))
+    geometry.eps = static_cast<float>(reader.number(*eps, "eps"));
   if (const YamlNode* original = map.optional("yarn_original")) {
     geometry.yarn_original = reader.integer(*original, "yarn_original", 1, std::int64_t{1} << 40);
   }
@@ -71,7 +73,8 @@ std::vector<int> layer_numbers(const YamlReader& reader, const YamlNode& node) {
   if (node.kind == YamlNode::Kind::list) {
     for (const YamlNode& item : node.items) numbers.push_back(reader.int32(item, "layer", 0, 4095));
     if (numbers.empty() || numbers.size() > kMaxLayers) {
-      reader.fail(node.mark, fmt::format("layer must list 1 to {} layers, not {}", kMaxLayers, numbers.size()));
+      reader.fail(node.mark,
+                  fmt::format("layer must list 1 to {} layers, not {}", kMaxLayers, numbers.size()));
     }
   } else {
     numbers.push_back(reader.int32(node, "layer", 0, 4095));
@@ -92,13 +95,13 @@ void take_config(const YamlReader& reader, const MapReader& map, const YamlNode&
   model.geometry = file.geometry;
   for (const int number : model.checkpoint_layers) {
     if (static_cast<std::size_t>(number) >= file.layers.size()) {
-      reader.fail(layer.mark, fmt::format("layer {} is beyond the {} layers of {}", number, file.layers.size(),
-                                          model.config_path));
+      reader.fail(layer.mark, fmt::format("layer {} is beyond the {} layers of {}", number,
+                                          file.layers.size(), model.config_path));
     }
     const auto kind = file.layers[static_cast<std::size_t>(number)];
     if (!kind) {
-      reader.fail(layer.mark, fmt::format("layer {} of {} has a compression ratio other than 0, 4 and 128", number,
-                                          model.config_path));
+      reader.fail(layer.mark, fmt::format("layer {} of {} has a compression ratio other than 0, 4 and 128",
+                                          number, model.config_path));
     }
     model.layers.push_back(*kind);
   }
@@ -116,8 +119,9 @@ void take_preset(const YamlReader& reader, const MapReader& map, Model& model) {
   if (const YamlNode* layer = map.optional("layer")) {
     model.checkpoint_layers = layer_numbers(reader, *layer);
     if (model.checkpoint_layers.size() != model.layers.size()) {
-      reader.fail(layer->mark, fmt::format("layer must name one checkpoint layer for each of the {} layers, not {}",
-                                           model.layers.size(), model.checkpoint_layers.size()));
+      reader.fail(layer->mark,
+                  fmt::format("layer must name one checkpoint layer for each of the {} layers, not {}",
+                              model.layers.size(), model.checkpoint_layers.size()));
     }
   } else {
     model.checkpoint_layers.resize(model.layers.size());
@@ -141,9 +145,11 @@ Model parse_model(const YamlReader& reader, const YamlNode* node) {
   model.checkpoint_layers = {0, 1, 2};
   if (node == nullptr) return model;
   const MapReader map(reader, *node, "model",
-                      {"preset", "layers", "chain", "config", "layer", "dim", "q_lora", "heads", "o_groups", "o_lora",
-                       "index_heads", "index_topk", "eps", "rope_theta", "compress_rope_theta", "yarn_factor",
-                       "yarn_original", "beta_fast", "beta_slow", "head_dim", "rope_dim", "index_dim", "window"});
+                      {"preset",      "layers",        "chain",     "config",     "layer",
+                       "dim",         "q_lora",        "heads",     "o_groups",   "o_lora",
+                       "index_heads", "index_topk",    "eps",       "rope_theta", "compress_rope_theta",
+                       "yarn_factor", "yarn_original", "beta_fast", "beta_slow",  "head_dim",
+                       "rope_dim",    "index_dim",     "window"});
   if (const YamlNode* config = map.optional("config")) {
     model.layers.clear();
     take_config(reader, map, *config, model);

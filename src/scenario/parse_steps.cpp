@@ -38,13 +38,14 @@ class StepReader {
     if (kind == "fill") return {mark, fill(value)};
     if (kind == "capture") return {mark, capture(value)};
     if (kind == "replay_graph") return {mark, replay_graph(value)};
-    reader_.fail(mark, fmt::format("unknown event '{}' (known: prefill, decode, verify, batch, free, preempt, resume, "
-                                   "rewind, prefix_hit, save, load, evict, poison, fill, capture, replay_graph)",
-                                   kind));
+    reader_.fail(
+        mark, fmt::format("unknown event '{}' (known: prefill, decode, verify, batch, free, preempt, resume, "
+                          "rewind, prefix_hit, save, load, evict, poison, fill, capture, replay_graph)",
+                          kind));
   }
 
  private:
-  const std::pair<YamlNode, YamlNode>& single(const YamlNode& node, std::string_view what) const {
+  const YamlEntry& single(const YamlNode& node, std::string_view what) const {
     reader_.expect_map(node, what);
     if (node.entries.size() != 1) {
       reader_.fail(node.mark, fmt::format("{} holds exactly one event, not {}", what, node.entries.size()));
@@ -75,19 +76,22 @@ class StepReader {
     for (const YamlNode& item : reader_.list(map.required("requests"), "requests")) {
       At<std::string> name = reader_.name(item, "request");
       for (const At<std::string>& other : decode.requests) {
-        if (other.value == name.value) reader_.fail(name.mark, fmt::format("request {} is listed twice", name.value));
+        if (other.value == name.value)
+          reader_.fail(name.mark, fmt::format("request {} is listed twice", name.value));
       }
       decode.requests.push_back(std::move(name));
     }
     if (decode.requests.empty()) reader_.fail(map.required("requests").mark, "requests is empty");
-    if (const YamlNode* repeat = map.optional("repeat")) decode.repeat = at_int(*repeat, "repeat", 1, kMaxRepeat);
+    if (const YamlNode* repeat = map.optional("repeat"))
+      decode.repeat = at_int(*repeat, "repeat", 1, kMaxRepeat);
     return decode;
   }
 
   Verify verify(const YamlNode& node) const {
     const MapReader map(reader_, node, "verify", {"request", "rows", "accept"});
     Verify verify{reader_.name(map.required("request"), "request"),
-                  at_int(map.required("rows"), "rows", 1, kMaxVerifyRows), {}};
+                  at_int(map.required("rows"), "rows", 1, kMaxVerifyRows),
+                  {}};
     const YamlNode& accept = map.required("accept");
     verify.accept = at_int(accept, "accept", 0, kMaxVerifyRows);
     if (verify.accept.value > verify.rows.value) {
@@ -105,14 +109,16 @@ class StepReader {
         batch.parts.emplace_back(prefill(value));
       } else if (key.text == "decode") {
         Decode part = decode(value);
-        if (part.repeat.value != 1) reader_.fail(part.repeat.mark, "repeat is not allowed in a batch, which is one step");
+        if (part.repeat.value != 1)
+          reader_.fail(part.repeat.mark, "repeat is not allowed in a batch, which is one step");
         batch.parts.emplace_back(std::move(part));
       } else if (key.text == "verify") {
         batch.parts.emplace_back(verify(value));
       } else if (key.text == "pad") {
         batch.parts.emplace_back(Pad{at_int(value, "pad", 1, kMaxRows)});
       } else {
-        reader_.fail(key.mark, fmt::format("a batch holds prefill, decode, verify and pad, not '{}'", key.text));
+        reader_.fail(key.mark,
+                     fmt::format("a batch holds prefill, decode, verify and pad, not '{}'", key.text));
       }
     }
     if (batch.parts.empty()) reader_.fail(node.mark, "batch is empty");
@@ -141,7 +147,8 @@ class StepReader {
 
   Rewind rewind(const YamlNode& node) const {
     const MapReader map(reader_, node, "rewind", {"request", "to"});
-    return {reader_.name(map.required("request"), "request"), at_int(map.required("to"), "to", 0, kMaxTokens)};
+    return {reader_.name(map.required("request"), "request"),
+            at_int(map.required("to"), "to", 0, kMaxTokens)};
   }
 
   HitPrefix prefix_hit(const YamlNode& node) const {
@@ -170,7 +177,8 @@ class StepReader {
   PoisonMemory poison(const YamlNode& node) const {
     const MapReader map(reader_, node, "poison", {"what", "value"});
     PoisonMemory poison;
-    poison.what = static_cast<PoisonMemory::What>(reader_.word(map.required("what"), "what", {"freed", "unused"}));
+    poison.what =
+        static_cast<PoisonMemory::What>(reader_.word(map.required("what"), "what", {"freed", "unused"}));
     if (const YamlNode* value = map.optional("value")) {
       poison.value = static_cast<PoisonMemory::Value>(reader_.word(*value, "value", {"nan", "large"}));
     }

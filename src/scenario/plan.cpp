@@ -37,8 +37,8 @@ void size_pools(const Planner& dry, const std::string& file, RunConfig& config) 
     config.pool_pages[i] = config.cache.pool_pages.value_or(dry.memory().pool(pool).peak()) + 1;
     const std::int64_t slots = config.pool_pages[i] * page_rows(config.cache, pool);
     if (slots > std::numeric_limits<std::int32_t>::max()) {
-      throw UsageError(fmt::format("{}: pool {} of {} pages has {} slots, more than 2^31 - 1", file, name(pool),
-                                   config.pool_pages[i], slots));
+      throw UsageError(fmt::format("{}: pool {} of {} pages has {} slots, more than 2^31 - 1", file,
+                                   name(pool), config.pool_pages[i], slots));
     }
   }
   config.state_bases = std::max(1, dry.memory().bases().peak());
@@ -70,8 +70,8 @@ Planned plan_events(const Scenario& scenario, const Overrides& overrides) {
 
 /// "prefill a 37", "batch: decode a b; pad 4".
 std::string short_event(const nlohmann::ordered_json& event) {
-  const auto& [kind, body] = *event.items().begin();
-  std::string text = kind;
+  const auto& body = event.begin().value();
+  std::string text = event.begin().key();
   const auto value = [](const nlohmann::ordered_json& item) {
     return item.is_string() ? item.get<std::string>() : item.dump();
   };
@@ -120,8 +120,9 @@ std::string drafting_fault(const CacheConfig& cache, const std::vector<LayerKind
   const auto fault = [&](std::string_view what, int ring, int pool_window) -> std::string {
     const int widest = ring - pool_window + 1;
     if (cache.draft_rows <= widest) return {};
-    return fmt::format("{} rows to verify do not fit the {} ring of {} rows: at most {} (R - pool window + 1)",
-                       cache.draft_rows, what, ring, widest);
+    return fmt::format(
+        "{} rows to verify do not fit the {} ring of {} rows: at most {} (R - pool window + 1)",
+        cache.draft_rows, what, ring, widest);
   };
   const auto has = [&](LayerKind kind) { return std::ranges::count(layers, kind) > 0; };
   std::string found;
@@ -144,7 +145,8 @@ std::vector<RunPlan> sequential_of(const Scenario& scenario, const Overrides& ov
   for (const Stream& stream : all.streams) {
     if (stream.ids.empty()) continue;
     const std::string& request = config.requests.at(static_cast<std::size_t>(stream.request));
-    plans.push_back(planned(config, scenario, [&](Planner& planner) { planner.run_alone(request, stream); }).run);
+    plans.push_back(
+        planned(config, scenario, [&](Planner& planner) { planner.run_alone(request, stream); }).run);
   }
   return plans;
 }

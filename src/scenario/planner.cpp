@@ -17,7 +17,11 @@ constexpr std::int64_t kMaxPlannedRows = std::int64_t{1} << 26;
 }  // namespace
 
 Planner::Planner(RunConfig config, const Trace& trace, std::string file, bool limited)
-    : config_(std::move(config)), trace_(trace), file_(std::move(file)), memory_(config_, limited), source_(file_) {}
+    : config_(std::move(config)),
+      trace_(trace),
+      file_(std::move(file)),
+      memory_(config_, limited),
+      source_(file_) {}
 
 void Planner::fail(Mark mark, const std::string& message) const {
   fail_at(file_, mark, fmt::format("step {}: {}", steps_.size(), message));
@@ -54,11 +58,14 @@ void Planner::run_alone(const std::string& name, const Stream& stream) {
       compute(StepKind::compute, {one}, 0, event_json(one), Json::object());
     }
   } catch (const PoolEmpty& empty) {
-    throw UsageError(fmt::format("{}: request {} alone: pool {} is empty", file_, name, dsv4::name(empty.pool)));
+    throw UsageError(
+        fmt::format("{}: request {} alone: pool {} is empty", file_, name, dsv4::name(empty.pool)));
   }
 }
 
-RunPlan Planner::take() { return {config_, std::move(steps_)}; }
+RunPlan Planner::take() {
+  return {config_, std::move(steps_)};
+}
 
 std::vector<Stream> Planner::streams() const {
   std::vector<Stream> all = streams_;
@@ -127,8 +134,8 @@ void Planner::compute(StepKind kind, const std::vector<BatchPart>& parts, std::i
 
 std::vector<Planner::Part> Planner::resolve(const BatchPart& part, StepPlan& step, Json& caused) {
   std::vector<Part> shares;
-  const auto add = [&](const At<std::string>& name, RequestState& request, std::int32_t rows, std::int32_t accept,
-                       bool verify) {
+  const auto add = [&](const At<std::string>& name, RequestState& request, std::int32_t rows,
+                       std::int32_t accept, bool verify) {
     const auto taken = [&](const RequestStep& other) { return other.request == request.index; };
     if (std::ranges::any_of(step.requests, taken)) {
       fail(name.mark, fmt::format("request {} takes part twice in one step", name.value));
@@ -233,7 +240,8 @@ RequestState& Planner::admit(const std::string& name) {
 }
 
 RequestState& Planner::insert(std::unique_ptr<RequestState> request) {
-  const auto place = std::ranges::lower_bound(live_, request->index, {}, [](const auto& other) { return other->index; });
+  const auto place =
+      std::ranges::lower_bound(live_, request->index, {}, [](const auto& other) { return other->index; });
   return **live_.insert(place, std::move(request));
 }
 
@@ -258,7 +266,8 @@ void Planner::note_stream(const RequestState& request) {
 
 void Planner::check_length(const At<std::string>& name, std::int64_t length) const {
   if (length > kMaxTokens) {
-    fail(name.mark, fmt::format("request {} would grow to {} tokens, more than {}", name.value, length, kMaxTokens));
+    fail(name.mark,
+         fmt::format("request {} would grow to {} tokens, more than {}", name.value, length, kMaxTokens));
   }
 }
 

@@ -1,5 +1,5 @@
-/// Runs the events of a scenario on paper: requests, pools and plans of all steps. Internal to src/scenario; plan()
-/// runs it twice, first to find the sizes of pools and bases, then with them.
+/// Runs the events of a scenario on paper: requests, pools and plans of all steps. Internal to src/scenario;
+/// plan() runs it twice, first to find the sizes of pools and bases, then with them.
 #pragma once
 
 #include <map>
@@ -73,8 +73,10 @@ class Planner {
   StepPlan begin(StepKind kind) const;
   /// Completes a step: number, event, live requests.
   void end(StepPlan step, Json event, const Json& caused);
-  /// A step of rows, behind a restore step for each evicted request in it. `padded_to`: rows of a graph, or 0.
-  void compute(StepKind kind, const std::vector<BatchPart>& parts, std::int32_t padded_to, Json event, Json caused);
+  /// A step of rows, behind a restore step for each evicted request in it. `padded_to`: rows of a graph, or
+  /// 0.
+  void compute(StepKind kind, const std::vector<BatchPart>& parts, std::int32_t padded_to, Json event,
+               Json caused);
   std::vector<Part> resolve(const BatchPart& part, StepPlan& step, Json& caused);
   void add_rows(StepPlan& step, const Part& part);
   void commit(StepPlan& step, const Part& part, Json& caused);
@@ -109,7 +111,7 @@ class Planner {
   std::string source_;
   std::vector<StepPlan> steps_;
   std::int64_t rows_ = 0;
-  std::vector<std::unique_ptr<RequestState>> live_;       ///< in order of admission
+  std::vector<std::unique_ptr<RequestState>> live_;  ///< in order of admission
   std::map<std::string, std::unique_ptr<RequestState>> preempted_;
   std::map<std::string, std::unique_ptr<RequestState>> kept_;
   std::map<std::string, Identity> snapshots_;

@@ -10,9 +10,12 @@
 namespace dsv4::scenario {
 namespace {
 
-/// A poisoned byte that reads as a large finite number in every format: e4m3 448, bf16 and f32 8.4e37, e2m1 -6 and 6.
+/// A poisoned byte that reads as a large finite number in every format: e4m3 448, bf16 and f32 8.4e37, e2m1
+/// -6 and 6.
 constexpr std::uint8_t kLargeByte = 0x7E;
 constexpr std::uint8_t kNanByte = 0xFF;
+
+constexpr std::int64_t kMaxPoisonedPages = std::int64_t{1} << 24;
 
 }  // namespace
 
@@ -52,7 +55,8 @@ void Planner::on(const Event& event, const Free& free) {
       memory_.drop_all(*freed, step);
     }
   } else if (const auto found = preempted_.find(name); found != preempted_.end()) {
-    if (free.keep) fail(free.request.mark, fmt::format("request {} is preempted: it holds no pages to keep", name));
+    if (free.keep)
+      fail(free.request.mark, fmt::format("request {} is preempted: it holds no pages to keep", name));
     note_stream(*found->second);
     preempted_.erase(found);
   } else if (kept_.contains(name)) {
@@ -85,15 +89,16 @@ void Planner::on(const Event& event, const Resume& resume) {
   std::unique_ptr<RequestState> parked = std::move(found->second);
   preempted_.erase(found);
   parked->base = memory_.bases().take();
-  rebuild(begin(StepKind::restore), insert(std::move(parked)), resume.chunk, event_json(event.body), Json::object());
+  rebuild(begin(StepKind::restore), insert(std::move(parked)), resume.chunk, event_json(event.body),
+          Json::object());
 }
 
 void Planner::on(const Event& event, const Rewind& rewind) {
   RequestState& request = live(rewind.request);
   const std::int32_t to = rewind.to.value;
   if (to > request.length()) {
-    fail(rewind.to.mark, fmt::format("cannot rewind request {} to {}: it has {} tokens", request.name, to,
-                                     request.length()));
+    fail(rewind.to.mark,
+         fmt::format("cannot rewind request {} to {}: it has {} tokens", request.name, to, request.length()));
   }
   StepPlan step = begin(StepKind::lifecycle);
   Json caused{{"discarded", request.length() - to}};
@@ -119,8 +124,9 @@ void Planner::on(const Event& event, const HitPrefix& hit) {
                                       donor->length(), from));
   }
   if (tokens % largest != 0) {
-    fail(hit.tokens.mark, fmt::format("a prefix of {} tokens is not a multiple of {}, the run's largest ratio", tokens,
-                                      largest));
+    fail(hit.tokens.mark,
+         fmt::format("a prefix of {} tokens is not a multiple of {}, the run's largest ratio", tokens,
+                     largest));
   }
   StepPlan step = begin(StepKind::lifecycle);
   RequestState& request = admit(hit.request.value);
@@ -181,7 +187,12 @@ void Planner::on(const Event& event, const PoisonMemory& poison) {
   step.poison->value = poison.value == PoisonMemory::Value::nan ? kNanByte : kLargeByte;
   for (std::size_t i = 0; i < kPoolCount; ++i) {
     const auto pool = static_cast<Pool>(i);
-    for (const std::int32_t page : memory_.pool(pool).free_pages(fresh)) step.poison->pages.push_back({pool, page});
+    if (fresh && memory_.pool(pool).usable().value_or(0) > kMaxPoisonedPages) {
+      fail(event.mark,
+           fmt::format("pool {} has more than {} pages to poison", name(pool), kMaxPoisonedPages));
+    }
+    for (const std::int32_t page : memory_.pool(pool).free_pages(fresh))
+      step.poison->pages.push_back({pool, page});
   }
   const std::int32_t bases = std::max(config_.state_bases, memory_.bases().peak());
   step.poison->state_bases = memory_.bases().free_bases(bases, fresh);
@@ -199,7 +210,8 @@ void Planner::on(const Event& event, const FillCaches& fill) {
 }
 
 void Planner::on(const Event& event, const Capture& capture) {
-  if (graphs_.contains(capture.as.value)) fail(capture.as.mark, fmt::format("graph {} exists already", capture.as.value));
+  if (graphs_.contains(capture.as.value))
+    fail(capture.as.mark, fmt::format("graph {} exists already", capture.as.value));
   graphs_[capture.as.value] = capture.rows.value;
   StepPlan step = begin(StepKind::graph);
   end(std::move(step), event_json(event.body), Json::object());

@@ -14,9 +14,10 @@ void Planner::restore(StepPlan& step, RequestState& request, Json& caused) {
   const std::int32_t begin = missing.any ? missing.begin : length;
   const std::int32_t end = missing.any ? missing.end : length;
   if (missing.any && begin < request.identity.filled) {
-    fail(mark_, fmt::format("request {} needs position {} again, but its first {} tokens come from a fill and cannot "
-                            "be recomputed",
-                            request.name, begin, request.identity.filled));
+    fail(mark_, fmt::format(
+                    "request {} needs position {} again, but its first {} tokens come from a fill and cannot "
+                    "be recomputed",
+                    request.name, begin, request.identity.filled));
   }
   memory_.cover_step(request, begin, end, length, missing.from, false, step);
   step.kind = missing.any ? StepKind::restore : StepKind::lifecycle;
@@ -53,8 +54,8 @@ void Planner::restore(StepPlan& step, RequestState& request, Json& caused) {
   memory_.settle(request, step);
 }
 
-void Planner::rebuild(StepPlan first, RequestState& request, std::optional<std::int32_t> chunk, const Json& event,
-                      Json caused) {
+void Planner::rebuild(StepPlan first, RequestState& request, std::optional<std::int32_t> chunk,
+                      const Json& event, Json caused) {
   const std::int32_t length = request.length();
   std::int32_t reached = 0;
   StepPlan step = std::move(first);

@@ -9,7 +9,8 @@ namespace dsv4::scenario {
 
 std::uint64_t RequestState::content(std::int32_t position) const {
   if (!given.empty()) return given.at(static_cast<std::size_t>(position));
-  const auto generation = std::ranges::count_if(identity.rises, [&](std::int32_t from) { return from <= position; });
+  const auto generation =
+      std::ranges::count_if(identity.rises, [&](std::int32_t from) { return from <= position; });
   if (generation == 0 && trace != nullptr) {
     const auto prompt = trace->requests.find(name);
     if (prompt != trace->requests.end() && position < prompt->second.tokens) {

@@ -1,4 +1,5 @@
-/// A request while a run is planned: identity (length, content ids, generations) and device state (pages, base, rows).
+/// A request while a run is planned: identity (length, content ids, generations) and device state (pages,
+/// base, rows).
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,9 @@ namespace dsv4::scenario {
 /// What a snapshot keeps of a request.
 struct Identity {
   std::int32_t length = 0;
-  std::vector<std::uint64_t> ids;     ///< content of the committed tokens
-  std::vector<std::int32_t> rises;    ///< positions from which on the generation rose by one
-  std::int32_t filled = 0;            ///< first tokens whose cache rows are synthetic
+  std::vector<std::uint64_t> ids;   ///< content of the committed tokens
+  std::vector<std::int32_t> rises;  ///< positions from which on the generation rose by one
+  std::int32_t filled = 0;          ///< first tokens whose cache rows are synthetic
 };
 
 struct RequestState {
@@ -28,8 +29,8 @@ struct RequestState {
   BlockTables tables;
   HeldRows held;
   bool window_evicted = false;
-  const Trace* trace = nullptr;            ///< content of the prompt, or null
-  std::vector<std::uint64_t> given;        ///< not empty: contents by position, instead of names and generations
+  const Trace* trace = nullptr;      ///< content of the prompt, or null
+  std::vector<std::uint64_t> given;  ///< not empty: contents by position, instead of names and generations
 
   std::int32_t length() const { return identity.length; }
   /// Content id of the token at a position at or above the length (docs/numerics.md 20, content ids).

@@ -26,8 +26,8 @@ void take_cache(const YamlReader& reader, const YamlNode* node, Scenario& scenar
   if (!draft_given) {
     scenario.cache.draft_rows = widest.value;
   } else if (scenario.cache.draft_rows < widest.value) {
-    reader.fail(widest.mark, fmt::format("rows {} is more than cache.draft, {}", widest.value,
-                                         scenario.cache.draft_rows));
+    reader.fail(widest.mark,
+                fmt::format("rows {} is more than cache.draft, {}", widest.value, scenario.cache.draft_rows));
   } else {
     mark = node->find("draft")->mark;
   }
@@ -71,8 +71,9 @@ Trace parse_trace(const YamlReader& reader, const YamlNode& node) {
     }
     const std::int64_t needed = (std::int64_t{prompt.tokens} + trace.block - 1) / trace.block;
     if (static_cast<std::int64_t>(prompt.blocks.size()) != needed) {
-      reader.fail(blocks.mark, fmt::format("blocks must list {} hash ids for {} tokens in blocks of {}, not {}", needed,
-                                           prompt.tokens, trace.block, prompt.blocks.size()));
+      reader.fail(blocks.mark,
+                  fmt::format("blocks must list {} hash ids for {} tokens in blocks of {}, not {}", needed,
+                              prompt.tokens, trace.block, prompt.blocks.size()));
     }
     trace.requests.emplace(key.text, std::move(prompt));
   }
@@ -100,8 +101,8 @@ Scenario parse_plain(const std::string& text, const std::string& file) {
   const YamlReader reader(file);
   const YamlNode root = parse_yaml(text, file);
   const MapReader map(reader, root, "a scenario",
-                      {"name", "description", "model", "profile", "seed", "cache", "steps", "sweep", "expect", "hidden",
-                       "weights", "trace"});
+                      {"name", "description", "model", "profile", "seed", "cache", "steps", "sweep", "expect",
+                       "hidden", "weights", "trace"});
   if (const YamlNode* sweep = map.optional("sweep")) {
     reader.fail(sweep->mark, "sweep must stand at the start of a line, as a block of its own");
   }
@@ -110,7 +111,8 @@ Scenario parse_plain(const std::string& text, const std::string& file) {
   scenario.text = text;
   scenario.name = std::filesystem::path(file).stem().string();
   if (const YamlNode* name = map.optional("name")) scenario.name = reader.text(*name, "name");
-  if (const YamlNode* words = map.optional("description")) scenario.description = reader.text(*words, "description");
+  if (const YamlNode* words = map.optional("description"))
+    scenario.description = reader.text(*words, "description");
   scenario.model = parse_model(reader, map.optional("model"));
   if (const YamlNode* profile = map.optional("profile")) scenario.profile = parse_profile(reader, *profile);
   if (const YamlNode* seed = map.optional("seed")) scenario.seed = reader.uint64(*seed, "seed");
@@ -140,7 +142,8 @@ bool is_request_name(std::string_view text) {
 
 Scenario load_scenario(const std::string& path) {
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) throw FileError(path + ": is a folder, not a scenario file");
+  if (std::filesystem::is_directory(path, error))
+    throw FileError(path + ": is a folder, not a scenario file");
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (!error && size > kMaxFileBytes) throw FileError(fmt::format("{}: {} bytes are too many", path, size));
   std::ifstream stream(path, std::ios::binary);

@@ -1,8 +1,8 @@
 /// A scenario: a scripted token stream in YAML, checked strictly (docs/scenarios.md).
 ///
-/// Errors of content are UsageErrors "FILE:LINE:COLUMN: message" that name the value; a file that cannot be read,
-/// or a config.json that cannot be trusted, is a FileError. Duplicate keys, anchors, aliases, tags, merge keys,
-/// second documents, unknown keys and anything but decimal integers are refused.
+/// Errors of content are UsageErrors "FILE:LINE:COLUMN: message" that name the value; a file that cannot be
+/// read, or a config.json that cannot be trusted, is a FileError. Duplicate keys, anchors, aliases, tags,
+/// merge keys, second documents, unknown keys and anything but decimal integers are refused.
 #pragma once
 
 #include <cstdint>

@@ -22,8 +22,12 @@ std::optional<std::int64_t> integer_of(std::string_view text) {
   return value;
 }
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 /// Evaluates what stands between `${` and `}`.
 class Expression {
@@ -143,14 +147,16 @@ void add_values(const YamlReader& reader, const YamlNode& node, std::vector<std:
     const auto first = integer_of(std::string_view(text).substr(0, dots));
     const auto last = integer_of(std::string_view(text).substr(dots + 2));
     if (!first || !last || *first > *last || *last - *first >= static_cast<std::int64_t>(kMaxRuns)) {
-      reader.fail(node.mark, fmt::format("'{}' is not a range FIRST..LAST of at most {} integers", text, kMaxRuns));
+      reader.fail(node.mark,
+                  fmt::format("'{}' is not a range FIRST..LAST of at most {} integers", text, kMaxRuns));
     }
     for (std::int64_t value = *first; value <= *last; ++value) values.push_back(std::to_string(value));
     return;
   }
-  const bool fits = std::ranges::all_of(
-      text, [](char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '-'; });
-  if (!fits) reader.fail(node.mark, fmt::format("sweep value '{}' must be an integer, a word or a range", text));
+  const bool fits =
+      std::ranges::all_of(text, [](char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '-'; });
+  if (!fits)
+    reader.fail(node.mark, fmt::format("sweep value '{}' must be an integer, a word or a range", text));
   values.push_back(text);
 }
 
@@ -168,7 +174,8 @@ std::vector<SweepVariable> read_variables(const YamlReader& reader, const YamlNo
     } else {
       add_values(reader, value, variable.values);
     }
-    if (variable.values.empty()) reader.fail(value.mark, fmt::format("sweep variable '{}' has no values", key.text));
+    if (variable.values.empty())
+      reader.fail(value.mark, fmt::format("sweep variable '{}' has no values", key.text));
     if (runs > kMaxRuns / variable.values.size()) {
       reader.fail(key.mark, fmt::format("the sweep has more than {} runs", kMaxRuns));
     }
@@ -181,7 +188,8 @@ std::vector<SweepVariable> read_variables(const YamlReader& reader, const YamlNo
 
 /// True for a line that belongs to the block above it: empty, indented or a comment.
 bool continues_block(std::string_view line) {
-  return line.empty() || line.front() == ' ' || line.front() == '\t' || line.front() == '#' || line.front() == '\r';
+  return line.empty() || line.front() == ' ' || line.front() == '\t' || line.front() == '#' ||
+         line.front() == '\r';
 }
 
 }  // namespace
@@ -236,7 +244,8 @@ std::vector<std::string> sweep_values(const std::vector<SweepVariable>& variable
   return values;
 }
 
-std::string substitute(const SweepText& sweep, const std::vector<std::string>& values, const std::string& file) {
+std::string substitute(const SweepText& sweep, const std::vector<std::string>& values,
+                       const std::string& file) {
   std::string result;
   std::set<std::size_t> used;
   const std::string& text = sweep.text;
@@ -252,7 +261,8 @@ std::string substitute(const SweepText& sweep, const std::vector<std::string>& v
       const std::string_view inner = std::string_view(text).substr(i + 2, close - i - 2);
       Expression expression(inner, sweep.variables, values, used);
       const std::string value = expression.evaluate();
-      if (!expression.fault().empty()) fail_at(file, mark, fmt::format("${{{}}}: {}", inner, expression.fault()));
+      if (!expression.fault().empty())
+        fail_at(file, mark, fmt::format("${{{}}}: {}", inner, expression.fault()));
       result += value;
       mark.column += static_cast<int>(close - i) + 1;
       before = '}';

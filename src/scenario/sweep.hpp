@@ -1,5 +1,5 @@
-/// `sweep:` as text: variables are put in place of `${...}` before the YAML is read, because `${n}` is no YAML value.
-/// Internal to src/scenario.
+/// `sweep:` as text: variables are put in place of `${...}` before the YAML is read, because `${n}` is no
+/// YAML value. Internal to src/scenario.
 #pragma once
 
 #include <string>
@@ -24,7 +24,9 @@ std::vector<std::string> sweep_values(const std::vector<SweepVariable>& variable
 std::size_t sweep_runs(const std::vector<SweepVariable>& variables);
 
 /// Replaces `${expression}` outside comments: a variable, or + - * ( ) over integers and integer variables.
-/// Throws UsageError for unknown variables, broken expressions and, so that no axis is lost, unused variables.
-std::string substitute(const SweepText& sweep, const std::vector<std::string>& values, const std::string& file);
+/// Throws UsageError for unknown variables, broken expressions and, so that no axis is lost, unused
+/// variables.
+std::string substitute(const SweepText& sweep, const std::vector<std::string>& values,
+                       const std::string& file);
 
 }  // namespace dsv4::scenario

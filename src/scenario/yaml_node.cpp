@@ -1,6 +1,7 @@
 #include "scenario/yaml_node.hpp"
 
 #include <fmt/format.h>
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
@@ -105,18 +106,21 @@ class TreeBuilder : public YAML::EventHandler {
       parent.key = std::move(node);
       parent.has_key = true;
     } else {
-      parent.node.entries.emplace_back(std::move(parent.key), std::move(node));
+      parent.node.entries.push_back({std::move(parent.key), std::move(node)});
       parent.has_key = false;
     }
   }
 
   void check_key(const YamlNode& map, const YamlNode& key) const {
     const Mark mark = key.mark.line > 0 ? key.mark : map.mark;
-    if (key.kind != YamlNode::Kind::scalar) fail_at(file_, mark, "a key must be a word, not " + describe(key));
+    if (key.kind != YamlNode::Kind::scalar)
+      fail_at(file_, mark, "a key must be a word, not " + describe(key));
     if (key.text == "<<") fail_at(file_, mark, "merge keys are not allowed ('<<')");
-    const auto same = std::ranges::find(map.entries, key.text, [](const auto& entry) { return entry.first.text; });
+    const auto same =
+        std::ranges::find(map.entries, key.text, [](const auto& entry) { return entry.key.text; });
     if (same != map.entries.end()) {
-      fail_at(file_, mark, fmt::format("duplicate key '{}' (first on line {})", key.text, same->first.mark.line));
+      fail_at(file_, mark,
+              fmt::format("duplicate key '{}' (first on line {})", key.text, same->key.mark.line));
     }
   }
 
@@ -169,6 +173,8 @@ YamlNode parse_yaml(std::string_view text, const std::string& file) {
       fail_at(file, second.take().mark, "a second document is not allowed");
     }
     return root;
+  } catch (const YAML::DeepRecursion& error) {
+    fail_at(file, mark_of(error.mark), "nested too deeply");
   } catch (const YAML::Exception& error) {
     fail_at(file, mark_of(error.mark), error.msg);
   }

@@ -24,8 +24,8 @@ std::string decimal_fault(const YamlNode& node) {
   if (digits.starts_with('-')) digits.remove_prefix(1);
   if (!all_digits(digits)) return fmt::format("must be a decimal integer, not '{}'", node.text);
   if (digits.size() > 1 && digits.front() == '0') {
-    return fmt::format("must be a decimal integer without leading zeros, not '{}' (YAML 1.1 reads it as octal)",
-                       node.text);
+    return fmt::format(
+        "must be a decimal integer without leading zeros, not '{}' (YAML 1.1 reads it as octal)", node.text);
   }
   return {};
 }
@@ -34,7 +34,8 @@ std::string decimal_fault(const YamlNode& node) {
 
 std::int64_t YamlReader::integer(const YamlNode& node, std::string_view what, std::int64_t lowest,
                                  std::int64_t highest) const {
-  if (const std::string fault = decimal_fault(node); !fault.empty()) fail(node.mark, fmt::format("{} {}", what, fault));
+  if (const std::string fault = decimal_fault(node); !fault.empty())
+    fail(node.mark, fmt::format("{} {}", what, fault));
   std::int64_t value = 0;
   const char* end = node.text.data() + node.text.size();
   const auto [stop, error] = std::from_chars(node.text.data(), end, value);
@@ -45,7 +46,8 @@ std::int64_t YamlReader::integer(const YamlNode& node, std::string_view what, st
 }
 
 std::uint64_t YamlReader::uint64(const YamlNode& node, std::string_view what) const {
-  if (const std::string fault = decimal_fault(node); !fault.empty()) fail(node.mark, fmt::format("{} {}", what, fault));
+  if (const std::string fault = decimal_fault(node); !fault.empty())
+    fail(node.mark, fmt::format("{} {}", what, fault));
   std::uint64_t value = 0;
   const char* end = node.text.data() + node.text.size();
   const auto [stop, error] = std::from_chars(node.text.data(), end, value);
@@ -99,7 +101,8 @@ At<std::string> YamlReader::name(const YamlNode& node, std::string_view what) co
     fail(node.mark, fmt::format("{} must be a name, not {}", what, describe(node)));
   }
   if (!is_request_name(node.text)) {
-    fail(node.mark, fmt::format("{} '{}' is not a name: [a-z][a-z0-9_]*, at most 64 characters", what, node.text));
+    fail(node.mark,
+         fmt::format("{} '{}' is not a name: [a-z][a-z0-9_]*, at most 64 characters", what, node.text));
   }
   return {node.text, node.mark};
 }

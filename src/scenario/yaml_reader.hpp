@@ -23,8 +23,10 @@ class YamlReader {
   [[noreturn]] void fail(Mark mark, const std::string& message) const { fail_at(file_, mark, message); }
 
   /// A decimal integer in [lowest, highest]; `037`, `0x1f`, `1e3`, `1_000` and quoted numbers are refused.
-  std::int64_t integer(const YamlNode& node, std::string_view what, std::int64_t lowest, std::int64_t highest) const;
-  std::int32_t int32(const YamlNode& node, std::string_view what, std::int32_t lowest, std::int32_t highest) const {
+  std::int64_t integer(const YamlNode& node, std::string_view what, std::int64_t lowest,
+                       std::int64_t highest) const;
+  std::int32_t int32(const YamlNode& node, std::string_view what, std::int32_t lowest,
+                     std::int32_t highest) const {
     return static_cast<std::int32_t>(integer(node, what, lowest, highest));
   }
   /// A decimal integer in [0, 2^64).
@@ -36,7 +38,8 @@ class YamlReader {
   /// A non-empty scalar.
   std::string text(const YamlNode& node, std::string_view what) const;
   /// One of the words; returns its index.
-  std::size_t word(const YamlNode& node, std::string_view what, std::initializer_list<std::string_view> known) const;
+  std::size_t word(const YamlNode& node, std::string_view what,
+                   std::initializer_list<std::string_view> known) const;
   /// The name of a request or snapshot.
   At<std::string> name(const YamlNode& node, std::string_view what) const;
 

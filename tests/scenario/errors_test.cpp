@@ -20,7 +20,9 @@ void check_all(const std::vector<BadInput>& inputs) {
 }
 
 /// A scenario of one step whose line is the first.
-std::string step(const std::string& text) { return "steps: [" + text + "]"; }
+std::string step(const std::string& text) {
+  return "steps: [" + text + "]";
+}
 
 TEST_CASE("what yaml-cpp accepts silently is refused") {
   check_all({
@@ -36,6 +38,7 @@ TEST_CASE("what yaml-cpp accepts silently is refused") {
       {"model: !geometry {preset: tiny}\n", "s.yaml:1:8: tags are not allowed ('!geometry')"},
       {"model:\n  <<: {preset: tiny}\n", "s.yaml:2:3: merge keys are not allowed ('<<')"},
       {"name: a\n---\nname: b\n", "s.yaml:3:1: a second document is not allowed"},
+      {std::string(5000, '['), "s.yaml:1:1: nested too deeply"},
       {"[1, 2]: a\n", "s.yaml:1:1: a key must be a word, not a list"},
       {"- a\n", "s.yaml:1:1: a scenario must be a mapping, not a list"},
       {"just words\n", "s.yaml:1:1: a scenario must be a mapping, not 'just words'"},
@@ -49,7 +52,8 @@ TEST_CASE("integers are decimal, plain and in range") {
   };
   check_all({
       {tokens("037"),
-       "s.yaml:1:40: tokens must be a decimal integer without leading zeros, not '037' (YAML 1.1 reads it as octal)"},
+       "s.yaml:1:40: tokens must be a decimal integer without leading zeros, not '037' (YAML 1.1 reads it as "
+       "octal)"},
       {tokens("0x1f"), "s.yaml:1:40: tokens must be a decimal integer, not '0x1f'"},
       {tokens("0o17"), "s.yaml:1:40: tokens must be a decimal integer, not '0o17'"},
       {tokens("1e3"), "s.yaml:1:40: tokens must be a decimal integer, not '1e3'"},
@@ -62,17 +66,21 @@ TEST_CASE("integers are decimal, plain and in range") {
       {tokens("0"), "s.yaml:1:40: tokens must be 1 to 1048576, not 0"},
       {tokens("-1"), "s.yaml:1:40: tokens must be 1 to 1048576, not -1"},
       {tokens("1048577"), "s.yaml:1:40: tokens must be 1 to 1048576, not 1048577"},
-      {tokens("99999999999999999999999"), "s.yaml:1:40: tokens must be 1 to 1048576, not 99999999999999999999999"},
-      {"seed: 18446744073709551616\n", "s.yaml:1:7: seed must be 0 to 18446744073709551615, not 18446744073709551616"},
+      {tokens("99999999999999999999999"),
+       "s.yaml:1:40: tokens must be 1 to 1048576, not 99999999999999999999999"},
+      {"seed: 18446744073709551616\n",
+       "s.yaml:1:7: seed must be 0 to 18446744073709551615, not 18446744073709551616"},
       {"seed: -1\n", "s.yaml:1:7: seed must be 0 to 18446744073709551615, not -1"},
   });
-  CHECK(test::parse("seed: 18446744073709551615\n" + step("{batch: [{pad: 1}]}")).seed == 18446744073709551615ULL);
+  CHECK(test::parse("seed: 18446744073709551615\n" + step("{batch: [{pad: 1}]}")).seed ==
+        18446744073709551615ULL);
 }
 
 TEST_CASE("unknown keys, missing keys and wrong types") {
   check_all({
       {"name: a\nstep: []\n",
-       "s.yaml:2:1: a scenario has no key 'step' (known: name, description, model, profile, seed, cache, steps, sweep, "
+       "s.yaml:2:1: a scenario has no key 'step' (known: name, description, model, profile, seed, cache, "
+       "steps, sweep, "
        "expect, hidden, weights, trace)"},
       {"name: a\n", "s.yaml:1:1: a scenario needs the key 'steps'"},
       {"steps: {}\n", "s.yaml:1:8: steps must be a list, not a mapping"},
@@ -80,7 +88,8 @@ TEST_CASE("unknown keys, missing keys and wrong types") {
       {step("a"), "s.yaml:1:9: a step must be a mapping, not 'a'"},
       {step("{free: a, preempt: a}"), "s.yaml:1:9: a step holds exactly one event, not 2"},
       {step("{forward: a}"),
-       "s.yaml:1:10: unknown event 'forward' (known: prefill, decode, verify, batch, free, preempt, resume, rewind, "
+       "s.yaml:1:10: unknown event 'forward' (known: prefill, decode, verify, batch, free, preempt, resume, "
+       "rewind, "
        "prefix_hit, save, load, evict, poison, fill, capture, replay_graph)"},
       {step("{prefill: {request: a, token: 3}}"),
        "s.yaml:1:32: prefill has no key 'token' (known: request, tokens)"},
@@ -90,7 +99,8 @@ TEST_CASE("unknown keys, missing keys and wrong types") {
       {step("{free: {request: a, keep: \"true\"}}"), "s.yaml:1:35: keep must be true or false, not \"true\""},
       {step("{poison: {what: all}}"), "s.yaml:1:25: what must be one of freed, unused, not 'all'"},
       {step("{batch: []}"), "s.yaml:1:17: batch is empty"},
-      {step("{batch: [{free: a}]}"), "s.yaml:1:19: a batch holds prefill, decode, verify and pad, not 'free'"},
+      {step("{batch: [{free: a}]}"),
+       "s.yaml:1:19: a batch holds prefill, decode, verify and pad, not 'free'"},
       {step("{batch: [{decode: {requests: [a], repeat: 2}}]}"),
        "s.yaml:1:51: repeat is not allowed in a batch, which is one step"},
       {step("{decode: {requests: []}}"), "s.yaml:1:29: requests is empty"},
@@ -121,7 +131,8 @@ TEST_CASE("model, cache and expectations") {
       {"model: {layers: []}\n", "s.yaml:1:17: layers must list 1 to 256 layers, not 0"},
       {"model: {head_dim: 256}\n", "s.yaml:1:19: head_dim is fixed by the page layouts: 512, not 256"},
       {"model: {dim: 200}\n", "s.yaml:1:8: model field dim: 200 (must be a multiple of 128)"},
-      {"model: {preset: tiny, heads: 3}\n", "s.yaml:1:8: model field heads: 3 (must be a multiple of o_groups, 2)"},
+      {"model: {preset: tiny, heads: 3}\n",
+       "s.yaml:1:8: model field heads: 3 (must be a multiple of o_groups, 2)"},
       {"model: {eps: tiny}\n", "s.yaml:1:14: eps must be a finite decimal number, not 'tiny'"},
       {"model: {eps: .inf}\n", "s.yaml:1:14: eps must be a finite decimal number, not '.inf'"},
       {"model: {layers: [csa], layer: [1, 2]}\n",
@@ -133,7 +144,8 @@ TEST_CASE("model, cache and expectations") {
       {"steps: [{free: a}]\ncache: {pages: {pool: 0}}\n", "s.yaml:2:23: pool must be 1 to 1073741824, not 0"},
       {"steps: [{free: a}]\ncache: {pitch: 576}\n",
        "s.yaml:2:16: pitch must be at least 37440, the largest page, not 576"},
-      {"steps: [{free: a}]\ncache: {pitch: 38000}\n", "s.yaml:2:16: pitch must be a multiple of 576, not 38000"},
+      {"steps: [{free: a}]\ncache: {pitch: 38000}\n",
+       "s.yaml:2:16: pitch must be a multiple of 576, not 38000"},
       {"steps: [{free: a}]\nexpect: {covers: [page.lost]}\n",
        "s.yaml:2:19: unknown coverage fact 'page.lost' ('list --coverage' shows all)"},
       {"steps: [{free: a}]\nexpect: {same_as: parallel}\n",
@@ -145,18 +157,21 @@ TEST_CASE("model, cache and expectations") {
 
 TEST_CASE("drafted rows must fit the state rings") {
   const auto verify = [](const std::string& cache, int rows) {
-    return "cache: {" + cache + "}\nsteps: [{verify: {request: a, rows: " + std::to_string(rows) + ", accept: 1}}]\n";
+    return "cache: {" + cache + "}\nsteps: [{verify: {request: a, rows: " + std::to_string(rows) +
+           ", accept: 1}}]\n";
   };
   // R - pool window + 1: 16 - 8 + 1 and 256 - 128 + 1.
   check_all({
       {verify("swa_page: 64", 10),
        "s.yaml:2:37: 10 rows to verify do not fit the C4 ring of 16 rows: at most 9 (R - pool window + 1)"},
       {verify("c4_state: paged", 130),
-       "s.yaml:2:37: 130 rows to verify do not fit the C128 ring of 256 rows: at most 129 (R - pool window + 1)"},
+       "s.yaml:2:37: 130 rows to verify do not fit the C128 ring of 256 rows: at most 129 (R - pool window + "
+       "1)"},
       {verify("draft: 10", 2),
        "s.yaml:1:16: 10 rows to verify do not fit the C4 ring of 16 rows: at most 9 (R - pool window + 1)"},
       {verify("draft: 2", 3), "s.yaml:2:37: rows 3 is more than cache.draft, 2"},
-      {step("{verify: {request: a, rows: 2, accept: 3}}"), "s.yaml:1:48: accept must be at most rows, 2, not 3"},
+      {step("{verify: {request: a, rows: 2, accept: 3}}"),
+       "s.yaml:1:48: accept must be at most rows, 2, not 3"},
   });
   CHECK(test::parse(verify("swa_page: 64", 9)).cache.draft_rows == 9);
   CHECK(test::parse(verify("c4_state: page4align", 129)).cache.draft_rows == 129);

@@ -1,6 +1,7 @@
 // A small trace, scheduled by hand; bad lines; the traces of the repository.
-#include "model/seeded.hpp"
 #include "scenario/import_trace.hpp"
+
+#include "model/seeded.hpp"
 #include "scenario/support.hpp"
 #include "support/catch.hpp"
 
@@ -26,8 +27,8 @@ TraceOptions small() {
 
 TEST_CASE("first come, first served") {
   const std::string yaml = import_trace_text(kTrace, "dir/t.jsonl", small());
-  // r0: 9 prompt tokens, 2 decodes. r1: 5 and 1. r2: 8 and 0, of which 4 of the first block and 3 of the second are
-  // common with r0 and computed in time; a multiple of 4 below 8 is 4.
+  // r0: 9 prompt tokens, 2 decodes. r1: 5 and 1. r2: 8 and 0, of which 4 of the first block and 3 of the
+  // second are common with r0 and computed in time; a multiple of 4 below 8 is 4.
   const std::string steps = R"(steps:
   - prefill: {request: r0, tokens: 6}
   - batch: [{prefill: {request: r0, tokens: 3}}, {prefill: {request: r1, tokens: 3}}]
@@ -76,13 +77,16 @@ TEST_CASE("lines that cannot be used") {
   };
   CHECK(second("{") == "t.jsonl:2: the line is not a JSON object");
   CHECK(second("[1]") == "t.jsonl:2: the line is not a JSON object");
-  CHECK(second(R"({"input_length": 1, "output_length": 1, "hash_ids": [1]})") == "t.jsonl:2: the line has no timestamp");
+  CHECK(second(R"({"input_length": 1, "output_length": 1, "hash_ids": [1]})") ==
+        "t.jsonl:2: the line has no timestamp");
   CHECK(second(R"({"timestamp": 0, "input_length": 0, "output_length": 1, "hash_ids": []})") ==
         "t.jsonl:2: the line has input_length 0, less than 1");
   CHECK(second(R"({"timestamp": 0, "input_length": 1.5, "output_length": 1, "hash_ids": [1]})") ==
         "t.jsonl:2: the line has input_length 1.5, which is no integer");
-  CHECK(second(R"({"timestamp": 0, "input_length": 18446744073709551615, "output_length": 1, "hash_ids": [1]})") ==
-        "t.jsonl:2: the line has input_length 18446744073709551615, which is too large");
+  CHECK(
+      second(
+          R"({"timestamp": 0, "input_length": 18446744073709551615, "output_length": 1, "hash_ids": [1]})") ==
+      "t.jsonl:2: the line has input_length 18446744073709551615, which is too large");
   CHECK(second(R"({"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [1]})") ==
         "t.jsonl:2: the line lists 1 hash ids; 513 tokens are 2 blocks of 512");
   CHECK(second(R"({"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": [-1]})") ==
@@ -103,8 +107,10 @@ TEST_CASE("options out of range") {
         "scale must be a power of two, not 3: it divides blocks of 512 tokens");
   CHECK(with([](TraceOptions& o) { o.scale = 1024; }) == "scale must be 1 to 512, not 1024");
   CHECK(with([](TraceOptions& o) { o.max_running = 0; }) == "max-running must be 1 to 4096, not 0");
-  CHECK(with([](TraceOptions& o) { o.max_batch_tokens = 0; }) == "max-batch-tokens must be 1 to 1048576, not 0");
-  CHECK(with([](TraceOptions& o) { o.layers = {"mla"}; }) == "unknown layer kind 'mla' (known: swa, csa, hca)");
+  CHECK(with([](TraceOptions& o) { o.max_batch_tokens = 0; }) ==
+        "max-batch-tokens must be 1 to 1048576, not 0");
+  CHECK(with([](TraceOptions& o) { o.layers = {"mla"}; }) ==
+        "unknown layer kind 'mla' (known: swa, csa, hca)");
   CHECK(with([](TraceOptions& o) { o.profile = "fast"; }) ==
         "unknown profile 'fast' (known: canonical, official, exact)");
 }
@@ -113,7 +119,8 @@ TEST_CASE("the traces of the repository become plans with legal hits") {
   TraceOptions options;
   options.scale = 4;
   options.limit = 60;
-  for (const char* file : {"data/traces/mooncake-conversation-1000.jsonl", "data/traces/mooncake-synthetic-300.jsonl"}) {
+  for (const char* file :
+       {"data/traces/mooncake-conversation-1000.jsonl", "data/traces/mooncake-synthetic-300.jsonl"}) {
     const RunPlan run = plan(parse_scenario(import_trace(file, options), "t.yaml"));
     CHECK(run.config.requests.size() == 60);
     // Everything was given back at the end.

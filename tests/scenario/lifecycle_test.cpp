@@ -12,9 +12,10 @@ using Pages = std::vector<std::int32_t>;
 
 TEST_CASE("a hit shares full pages and copies the partly covered one") {
   // 200 tokens: 50 entries of ratio 4 in pages of 20 (3 pages), 1 entry of ratio 128 in a page of 2.
-  const RunPlan run = planned("model: {layers: [csa, hca]}\ncache: {c4_page: 20, index_page: 32}\nsteps:\n"
-                              "  - prefill: {request: a, tokens: 200}\n"
-                              "  - prefix_hit: {request: b, from: a, tokens: 128}\n");
+  const RunPlan run = planned(
+      "model: {layers: [csa, hca]}\ncache: {c4_page: 20, index_page: 32}\nsteps:\n"
+      "  - prefill: {request: a, tokens: 200}\n"
+      "  - prefix_hit: {request: b, from: a, tokens: 128}\n");
   const StepPlan& step = run.steps[1];
   // 32 entries: page 1 of 20 is shared, page 2 is copied up to its 12th row; the index page of 32 is shared.
   CHECK(table(step.live[0], Pool::entries_c4) == Pages{1, 2, 3});
@@ -41,12 +42,13 @@ TEST_CASE("a hit shares full pages and copies the partly covered one") {
 
 TEST_CASE("a shared page stays until the last holder lets go, and is never written") {
   // Pages of 8 entries: 128 tokens are 32 entries, 4 pages, all shared.
-  const RunPlan run = planned("model: {layers: [csa]}\ncache: {c4_page: 8, index_page: 8}\nsteps:\n"
-                              "  - prefill: {request: a, tokens: 128}\n"
-                              "  - prefix_hit: {request: b, from: a, tokens: 128}\n"
-                              "  - rewind: {request: a, to: 70}\n"
-                              "  - prefill: {request: a, tokens: 2}\n"
-                              "  - free: b\n  - free: a\n");
+  const RunPlan run = planned(
+      "model: {layers: [csa]}\ncache: {c4_page: 8, index_page: 8}\nsteps:\n"
+      "  - prefill: {request: a, tokens: 128}\n"
+      "  - prefix_hit: {request: b, from: a, tokens: 128}\n"
+      "  - rewind: {request: a, to: 70}\n"
+      "  - prefill: {request: a, tokens: 2}\n"
+      "  - free: b\n  - free: a\n");
   CHECK(table(run.steps[1].live[1], Pool::entries_c4) == Pages{1, 2, 3, 4});
   // 17 entries stay: a drops page 4, which b still holds, and keeps 1 .. 3.
   CHECK(table(run.steps[2].live[0], Pool::entries_c4) == Pages{1, 2, 3});
@@ -71,9 +73,11 @@ TEST_CASE("a shared page stays until the last holder lets go, and is never writt
 }
 
 TEST_CASE("kept pages serve hits until the name is freed, evicted or admitted again") {
-  const std::string begin = "model: {layers: [csa]}\nsteps:\n  - prefill: {request: a, tokens: 100}\n"
-                            "  - free: {request: a, keep: true}\n";
-  const RunPlan hit = planned(begin + "  - prefix_hit: {request: b, from: a, tokens: 40}\n  - free: a\n  - free: b\n");
+  const std::string begin =
+      "model: {layers: [csa]}\nsteps:\n  - prefill: {request: a, tokens: 100}\n"
+      "  - free: {request: a, keep: true}\n";
+  const RunPlan hit =
+      planned(begin + "  - prefix_hit: {request: b, from: a, tokens: 40}\n  - free: a\n  - free: b\n");
   // The window and the base go at once; one compressed and one index page stay.
   CHECK(hit.steps[1].released.size() == 2);
   CHECK(hit.steps[1].released_bases == Pages{0});
@@ -96,10 +100,11 @@ TEST_CASE("kept pages serve hits until the name is freed, evicted or admitted ag
 }
 
 TEST_CASE("a snapshot keeps content, generations and length") {
-  const RunPlan run = planned("steps:\n  - prefill: {request: a, tokens: 20}\n  - rewind: {request: a, to: 10}\n"
-                              "  - decode: {requests: [a]}\n  - save: {request: a, as: s}\n"
-                              "  - decode: {requests: [a]}\n  - load: {request: d, from: s}\n"
-                              "  - decode: {requests: [d, a]}\n");
+  const RunPlan run = planned(
+      "steps:\n  - prefill: {request: a, tokens: 20}\n  - rewind: {request: a, to: 10}\n"
+      "  - decode: {requests: [a]}\n  - save: {request: a, as: s}\n"
+      "  - decode: {requests: [a]}\n  - load: {request: d, from: s}\n"
+      "  - decode: {requests: [d, a]}\n");
   CHECK(run.steps[3].kind == StepKind::lifecycle);
   const StepPlan& load = run.steps[5];
   CHECK(load.kind == StepKind::restore);
@@ -112,9 +117,10 @@ TEST_CASE("a snapshot keeps content, generations and length") {
 }
 
 TEST_CASE("poison names what nobody holds") {
-  const RunPlan run = planned("model: {layers: [swa]}\ncache: {pages: {pool: 5}}\nsteps:\n"
-                              "  - prefill: {request: a, tokens: 70}\n  - prefill: {request: b, tokens: 3}\n  - free: a\n"
-                              "  - poison: {what: freed, value: large}\n  - poison: {what: unused}\n");
+  const RunPlan run = planned(
+      "model: {layers: [swa]}\ncache: {pages: {pool: 5}}\nsteps:\n"
+      "  - prefill: {request: a, tokens: 70}\n  - prefill: {request: b, tokens: 3}\n  - free: a\n"
+      "  - poison: {what: freed, value: large}\n  - poison: {what: unused}\n");
   const auto pages = [](const Poison& poison) {
     Pages list;
     for (const PageRef& page : poison.pages) list.push_back(page.page);
@@ -130,14 +136,16 @@ TEST_CASE("poison names what nobody holds") {
 }
 
 TEST_CASE("fill gives a request the pages and rows of its length") {
-  const RunPlan run = planned("model: {layers: [csa, hca]}\ncache: {c4_state: paged}\nsteps:\n"
-                              "  - fill: {request: a, tokens: 1001}\n  - decode: {requests: [a]}\n");
+  const RunPlan run = planned(
+      "model: {layers: [csa, hca]}\ncache: {c4_state: paged}\nsteps:\n"
+      "  - fill: {request: a, tokens: 1001}\n  - decode: {requests: [a]}\n");
   const StepPlan& step = run.steps[0];
   CHECK(step.kind == StepKind::fill);
   CHECK(step.rows.empty());
   REQUIRE(step.fill.has_value());
   CHECK(step.fill->tokens == 1001);
-  // Window rows 874 .. 1000: pages 13, 14, 15. 250 entries: 4 pages. 7 entries: 4 pages. State groups 249, 250.
+  // Window rows 874 .. 1000: pages 13, 14, 15. 250 entries: 4 pages. 7 entries: 4 pages. State groups 249,
+  // 250.
   const auto& window = table(step.live[0], Pool::window);
   REQUIRE(window.size() == 16);
   CHECK(window[12] == -1);
@@ -154,8 +162,9 @@ TEST_CASE("fill gives a request the pages and rows of its length") {
 }
 
 TEST_CASE("graphs are planned, padded to what was captured") {
-  const RunPlan run = planned("steps:\n  - capture: {as: g, rows: 4}\n  - prefill: {request: a, tokens: 3}\n"
-                              "  - replay_graph: {from: g, batch: [{decode: {requests: [a]}}, {pad: 1}]}\n");
+  const RunPlan run = planned(
+      "steps:\n  - capture: {as: g, rows: 4}\n  - prefill: {request: a, tokens: 3}\n"
+      "  - replay_graph: {from: g, batch: [{decode: {requests: [a]}}, {pad: 1}]}\n");
   CHECK(run.steps[0].kind == StepKind::graph);
   CHECK(run.steps[0].rows.empty());
   CHECK(run.steps[2].kind == StepKind::graph);
@@ -165,8 +174,9 @@ TEST_CASE("graphs are planned, padded to what was captured") {
 }
 
 TEST_CASE("resume keeps index and place, with the lowest free base") {
-  const RunPlan run = planned("steps:\n  - prefill: {request: a, tokens: 3}\n  - prefill: {request: b, tokens: 3}\n"
-                              "  - preempt: a\n  - prefill: {request: c, tokens: 3}\n  - resume: a\n");
+  const RunPlan run = planned(
+      "steps:\n  - prefill: {request: a, tokens: 3}\n  - prefill: {request: b, tokens: 3}\n"
+      "  - preempt: a\n  - prefill: {request: c, tokens: 3}\n  - resume: a\n");
   CHECK(run.steps[2].released_bases == Pages{0});
   const auto& live = run.steps[4].live;
   REQUIRE(live.size() == 3);

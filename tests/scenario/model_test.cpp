@@ -67,7 +67,8 @@ TEST_CASE("model: config and layer") {
   folder.write("config.json", kFlash);
   const std::string file = folder.path("s.yaml");
   const auto model = [&](const std::string& keys) {
-    return parse_scenario("model: {config: config.json, " + keys + "}\nsteps: [{batch: [{pad: 1}]}]", file).model;
+    return parse_scenario("model: {config: config.json, " + keys + "}\nsteps: [{batch: [{pad: 1}]}]", file)
+        .model;
   };
   CHECK(model("layer: 3").layers == std::vector{LayerKind::hca});
   CHECK(model("layer: 3").config_path == folder.path("config.json"));
@@ -93,12 +94,15 @@ TEST_CASE("configs that cannot be trusted") {
   CHECK(error("{") == ": is not JSON");
   CHECK(error("[]") == ": is not a JSON object");
   CHECK(error(replaced(kFlash, "\"q_lora_rank\": 1024, ", "")) == ": q_lora_rank is missing");
-  CHECK(error(replaced(kFlash, "\"head_dim\": 512", "\"head_dim\": 256")) == ": head_dim must be 512, not 256");
-  CHECK(error(replaced(kFlash, "\"o_groups\": 8", "\"o_groups\": \"8\"")) == ": o_groups must be an integer, not \"8\"");
+  CHECK(error(replaced(kFlash, "\"head_dim\": 512", "\"head_dim\": 256")) ==
+        ": head_dim must be 512, not 256");
+  CHECK(error(replaced(kFlash, "\"o_groups\": 8", "\"o_groups\": \"8\"")) ==
+        ": o_groups must be an integer, not \"8\"");
   CHECK(error(replaced(kFlash, "\"o_groups\": 8", "\"o_groups\": 7")) ==
         ": model field heads: 64 (must be a multiple of o_groups, 7)");
   CHECK(error(replaced(kFlash, "\"factor\": 16, ", "")) == ": rope_scaling.factor is missing");
-  CHECK(error(replaced(kFlash, "[0, 0, 4, 128, 4, 128, 2]", "[]")) == ": compress_ratios must be a list of ratios");
+  CHECK(error(replaced(kFlash, "[0, 0, 4, 128, 4, 128, 2]", "[]")) ==
+        ": compress_ratios must be a list of ratios");
   CHECK(file_error([] { read_model_config("/no/config.json"); }) == "/no/config.json: cannot be read");
 }
 

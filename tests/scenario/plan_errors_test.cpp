@@ -5,11 +5,11 @@
 namespace dsv4::scenario {
 namespace {
 
-/// The message for the last line of a script whose first line is `steps:` and second admits a with 200 tokens.
+/// The message for the last line of a script whose first line is `steps:` and second admits a with 200
+/// tokens.
 std::string error(const std::string& steps, const std::string& head = "") {
-  return test::usage_error([&] {
-    plan(test::parse(head + "steps:\n  - prefill: {request: a, tokens: 200}\n" + steps));
-  });
+  return test::usage_error(
+      [&] { plan(test::parse(head + "steps:\n  - prefill: {request: a, tokens: 200}\n" + steps)); });
 }
 
 TEST_CASE("requests that are not there, or there already") {
@@ -18,7 +18,8 @@ TEST_CASE("requests that are not there, or there already") {
   CHECK(error("  - free: b\n") == "s.yaml:3:11: step 1: unknown request b");
   CHECK(error("  - resume: a\n") == "s.yaml:3:13: step 1: request a is not preempted");
   CHECK(error("  - resume: b\n") == "s.yaml:3:13: step 1: unknown request b");
-  CHECK(error("  - preempt: a\n  - preempt: a\n") == "s.yaml:4:14: step 2: request a is preempted; resume it first");
+  CHECK(error("  - preempt: a\n  - preempt: a\n") ==
+        "s.yaml:4:14: step 2: request a is preempted; resume it first");
   CHECK(error("  - preempt: a\n  - prefill: {request: a, tokens: 1}\n") ==
         "s.yaml:4:24: step 2: request a is preempted; resume it first");
   CHECK(error("  - preempt: a\n  - free: {request: a, keep: true}\n") ==
@@ -35,10 +36,12 @@ TEST_CASE("requests that are not there, or there already") {
 
 TEST_CASE("prefix hits of an illegal length or donor") {
   const auto hit = [](const std::string& from, int tokens, const std::string& head = "") {
-    return error("  - prefix_hit: {request: b, from: " + from + ", tokens: " + std::to_string(tokens) + "}\n", head);
+    return error("  - prefix_hit: {request: b, from: " + from + ", tokens: " + std::to_string(tokens) + "}\n",
+                 head);
   };
   CHECK(hit("a", 256) == "s.yaml:3:47: step 1: a prefix of 256 tokens is longer than the 200 of request a");
-  CHECK(hit("a", 127) == "s.yaml:3:47: step 1: a prefix of 127 tokens is not a multiple of 128, the run's largest ratio");
+  CHECK(hit("a", 127) ==
+        "s.yaml:3:47: step 1: a prefix of 127 tokens is not a multiple of 128, the run's largest ratio");
   CHECK(hit("a", 126, "model: {layers: [swa, csa]}\n") ==
         "s.yaml:4:47: step 1: a prefix of 126 tokens is not a multiple of 4, the run's largest ratio");
   CHECK(hit("a", 127, "model: {layers: [swa]}\n") == "no error");
@@ -71,10 +74,13 @@ TEST_CASE("synthetic tokens cannot be computed again") {
   const std::string fill = "  - fill: {request: f, tokens: 500}\n";
   const std::string fault = " again, but its first 500 tokens come from a fill and cannot be recomputed";
   CHECK(error(fill + "  - rewind: {request: f, to: 300}\n") ==
-        "s.yaml:4:5: step 2: request f needs position 173 again, but its first 300 tokens come from a fill and cannot "
+        "s.yaml:4:5: step 2: request f needs position 173 again, but its first 300 tokens come from a fill "
+        "and cannot "
         "be recomputed");
-  CHECK(error(fill + "  - preempt: f\n  - resume: f\n") == "s.yaml:5:5: step 3: request f needs position 0" + fault);
-  CHECK(error(fill + "  - decode: {requests: [f], repeat: 3}\n  - rewind: {request: f, to: 501}\n") == "no error");
+  CHECK(error(fill + "  - preempt: f\n  - resume: f\n") ==
+        "s.yaml:5:5: step 3: request f needs position 0" + fault);
+  CHECK(error(fill + "  - decode: {requests: [f], repeat: 3}\n  - rewind: {request: f, to: 501}\n") ==
+        "no error");
 }
 
 TEST_CASE("an empty pool names step, request and pool") {

@@ -174,7 +174,8 @@ class Audit {
         const PageKey key{static_cast<Pool>(pool), page};
         RC_ASSERT(held_.contains(key));
         const auto [other, first] = holder.emplace(key, live.request);
-        const bool sharable = key.first == Pool::entries_c4 || key.first == Pool::entries_c128 || key.first == Pool::index;
+        const bool sharable =
+            key.first == Pool::entries_c4 || key.first == Pool::entries_c128 || key.first == Pool::index;
         RC_ASSERT(first || sharable);
       }
     }
@@ -187,8 +188,9 @@ class Audit {
     };
     const std::int32_t n = live.length;
     const bool evicted = test::table(live, Pool::window).empty() && n > 0;
-    if (evicted) RC_ASSERT(step.kind == StepKind::lifecycle || step.requests.empty() ||
-                           std::ranges::count(step.requests, live.request, &RequestStep::request) == 0);
+    if (evicted)
+      RC_ASSERT(step.kind == StepKind::lifecycle || step.requests.empty() ||
+                std::ranges::count(step.requests, live.request, &RequestStep::request) == 0);
     if (!evicted) present(Pool::window, first_live_window(n), n);
     present(Pool::entries_c4, 0, n / 4);
     present(Pool::index, 0, n / 4);
@@ -218,9 +220,11 @@ TEST_CASE("plans of random scripts keep the ledger") {
       return std::string(*rc::gen::elementOf(std::vector<const char*>(words)));
     };
     const std::string cache = fmt::format(
-        "cache: {{draft: 8, c4_state: {}, c128_state: {}, allocate: {}, swa_release: {}, swa_page: {}, c4_page: {}}}\n",
-        pick({"ring", "paged", "page4align"}), pick({"ring", "paged", "online"}), pick({"sequential", "shuffled", "lifo"}),
-        pick({"eager", "never"}), pick({"1", "16", "64"}), pick({"3", "8", "64"}));
+        "cache: {{draft: 8, c4_state: {}, c128_state: {}, allocate: {}, swa_release: {}, swa_page: {}, "
+        "c4_page: {}}}\n",
+        pick({"ring", "paged", "page4align"}), pick({"ring", "paged", "online"}),
+        pick({"sequential", "shuffled", "lifo"}), pick({"eager", "never"}), pick({"1", "16", "64"}),
+        pick({"3", "8", "64"}));
     const std::string script = cache + ScriptMaker().make(choices);
     RC_LOG() << script;
     const RunPlan run = test::planned(script);

@@ -7,7 +7,9 @@
 
 namespace dsv4 {
 
-static bool operator==(const PageRef& a, const PageRef& b) { return a.pool == b.pool && a.page == b.page; }
+static bool operator==(const PageRef& a, const PageRef& b) {
+  return a.pool == b.pool && a.page == b.page;
+}
 
 }  // namespace dsv4
 
@@ -61,8 +63,9 @@ TEST_CASE("one prefill: pages, rows, configuration") {
 }
 
 TEST_CASE("window pages are given back when their last row leaves the window") {
-  const RunPlan run = planned("model: {layers: [swa]}\nsteps:\n  - prefill: {request: a, tokens: 190}\n"
-                              "  - decode: {requests: [a], repeat: 2}\n");
+  const RunPlan run = planned(
+      "model: {layers: [swa]}\nsteps:\n  - prefill: {request: a, tokens: 190}\n"
+      "  - decode: {requests: [a], repeat: 2}\n");
   // n = 190: the window starts at 63, the last row of page 0. n = 191: it starts at 64.
   CHECK(run.steps[0].released.empty());
   CHECK(table(run.steps[0].live[0], Pool::window) == Pages{1, 2, 3});
@@ -70,8 +73,9 @@ TEST_CASE("window pages are given back when their last row leaves the window") {
   CHECK(table(run.steps[1].requests[0], Pool::window) == Pages{1, 2, 3});
   CHECK(table(run.steps[1].live[0], Pool::window) == Pages{-1, 2, 3});
   CHECK(run.steps[2].released.empty());
-  const RunPlan never = planned("model: {layers: [swa]}\ncache: {swa_release: never}\nsteps:\n"
-                                "  - prefill: {request: a, tokens: 190}\n  - decode: {requests: [a], repeat: 2}\n");
+  const RunPlan never = planned(
+      "model: {layers: [swa]}\ncache: {swa_release: never}\nsteps:\n"
+      "  - prefill: {request: a, tokens: 190}\n  - decode: {requests: [a], repeat: 2}\n");
   CHECK(table(never.steps[2].live[0], Pool::window) == Pages{1, 2, 3});
 }
 
@@ -84,8 +88,9 @@ TEST_CASE("a long prefill holds all its window pages during the step") {
 }
 
 TEST_CASE("a verify step is cut back: pages and content of rejected rows") {
-  const RunPlan run = planned("cache: {c4_page: 4, index_page: 8}\nsteps:\n  - prefill: {request: a, tokens: 62}\n"
-                              "  - verify: {request: a, rows: 4, accept: 1}\n  - decode: {requests: [a], repeat: 2}\n");
+  const RunPlan run = planned(
+      "cache: {c4_page: 4, index_page: 8}\nsteps:\n  - prefill: {request: a, tokens: 62}\n"
+      "  - verify: {request: a, rows: 4, accept: 1}\n  - decode: {requests: [a], repeat: 2}\n");
   const StepPlan& step = run.steps[1];
   // Rows 62 .. 65: window pages 0 and 1; 16 entries, of which the last closes at 63.
   CHECK(table(step.requests[0], Pool::window) == Pages{1, 2});
@@ -98,8 +103,7 @@ TEST_CASE("a verify step is cut back: pages and content of rejected rows") {
   CHECK(table(step.live[0], Pool::window) == Pages{1});
   CHECK(table(step.live[0], Pool::entries_c4) == Pages{1, 2, 3, 4});  // 15 entries: 12 .. 14 are on page 3
   CHECK(step.live[0].length == 63);
-  CHECK(step.event ==
-        R"({"verify":{"request":"a","rows":4,"accept":1},"caused":{"rejected":{"a":3}}})");
+  CHECK(step.event == R"({"verify":{"request":"a","rows":4,"accept":1},"caused":{"rejected":{"a":3}}})");
   CHECK(step.rows[0].content == content_id("a", 62, 0));
   CHECK(step.rows[3].content == content_id("a", 65, 0));
   CHECK(run.steps[2].rows[0].position == 63);
@@ -109,9 +113,10 @@ TEST_CASE("a verify step is cut back: pages and content of rejected rows") {
 }
 
 TEST_CASE("accepting all rows does not change the generation") {
-  const RunPlan run = planned("steps:\n  - prefill: {request: a, tokens: 5}\n"
-                              "  - verify: {request: a, rows: 3, accept: 3}\n  - verify: {request: a, rows: 2, accept: 0}\n"
-                              "  - verify: {request: a, rows: 2, accept: 0}\n  - decode: {requests: [a]}\n");
+  const RunPlan run = planned(
+      "steps:\n  - prefill: {request: a, tokens: 5}\n"
+      "  - verify: {request: a, rows: 3, accept: 3}\n  - verify: {request: a, rows: 2, accept: 0}\n"
+      "  - verify: {request: a, rows: 2, accept: 0}\n  - decode: {requests: [a]}\n");
   CHECK(run.steps[2].rows[0].content == content_id("a", 8, 0));
   CHECK(run.steps[3].rows[0].content == content_id("a", 8, 1));
   CHECK(run.steps[3].rows[1].content == content_id("a", 9, 1));
@@ -119,9 +124,10 @@ TEST_CASE("accepting all rows does not change the generation") {
 }
 
 TEST_CASE("paged state: one page a group of 4, or of 8 rows") {
-  const RunPlan run = planned("model: {layers: [csa, hca]}\ncache: {c4_state: paged, c128_state: paged}\nsteps:\n"
-                              "  - prefill: {request: a, tokens: 7}\n  - decode: {requests: [a], repeat: 2}\n"
-                              "  - prefill: {request: a, tokens: 119}\n");
+  const RunPlan run = planned(
+      "model: {layers: [csa, hca]}\ncache: {c4_state: paged, c128_state: paged}\nsteps:\n"
+      "  - prefill: {request: a, tokens: 7}\n  - decode: {requests: [a], repeat: 2}\n"
+      "  - prefill: {request: a, tokens: 119}\n");
   CHECK(table(run.steps[0].live[0], Pool::state_c4) == Pages{1, 2});
   CHECK(table(run.steps[0].live[0], Pool::state_index) == Pages{1, 2});
   CHECK(table(run.steps[0].live[0], Pool::state_c128) == Pages{1});
@@ -129,7 +135,8 @@ TEST_CASE("paged state: one page a group of 4, or of 8 rows") {
   CHECK(table(run.steps[1].live[0], Pool::state_c4) == Pages{-1, 2});
   CHECK(table(run.steps[2].live[0], Pool::state_c4) == Pages{-1, 2, 3});
   CHECK(table(run.steps[2].live[0], Pool::state_c128) == Pages{1, 2});
-  // n = 128: rows 124 .. 127 of ratio 4 (group 31), none of ratio 128. The pool holds three pages, so page 1 is next.
+  // n = 128: rows 124 .. 127 of ratio 4 (group 31), none of ratio 128. The pool holds three pages, so page 1
+  // is next.
   CHECK(run.config.pool_pages[4] == 4);
   Pages last(31, -1);
   last.push_back(1);
@@ -138,9 +145,10 @@ TEST_CASE("paged state: one page a group of 4, or of 8 rows") {
 }
 
 TEST_CASE("page4align: the open group and the previous one, the open one even if it is empty") {
-  const RunPlan run = planned("model: {layers: [csa]}\ncache: {c4_state: page4align}\nsteps:\n"
-                              "  - prefill: {request: a, tokens: 3}\n  - decode: {requests: [a], repeat: 2}\n"
-                              "  - prefill: {request: a, tokens: 3}\n  - verify: {request: a, rows: 6, accept: 1}\n");
+  const RunPlan run = planned(
+      "model: {layers: [csa]}\ncache: {c4_state: page4align}\nsteps:\n"
+      "  - prefill: {request: a, tokens: 3}\n  - decode: {requests: [a], repeat: 2}\n"
+      "  - prefill: {request: a, tokens: 3}\n  - verify: {request: a, rows: 6, accept: 1}\n");
   CHECK(table(run.steps[0].live[0], Pool::state_c4) == Pages{1});
   CHECK(table(run.steps[1].live[0], Pool::state_c4) == Pages{1, 2});      // n = 4
   CHECK(table(run.steps[2].live[0], Pool::state_c4) == Pages{1, 2});      // n = 5
@@ -151,8 +159,9 @@ TEST_CASE("page4align: the open group and the previous one, the open one even if
 }
 
 TEST_CASE("a batch keeps the order of its parts and counts padding") {
-  const RunPlan run = planned("steps:\n  - batch: [{prefill: {request: b, tokens: 2}}, {prefill: {request: a, tokens: 1}}]\n"
-                              "  - batch: [{pad: 2}, {decode: {requests: [a]}}, {prefill: {request: b, tokens: 2}}, {pad: 1}]\n");
+  const RunPlan run = planned(
+      "steps:\n  - batch: [{prefill: {request: b, tokens: 2}}, {prefill: {request: a, tokens: 1}}]\n"
+      "  - batch: [{pad: 2}, {decode: {requests: [a]}}, {prefill: {request: b, tokens: 2}}, {pad: 1}]\n");
   CHECK(run.config.requests == std::vector<std::string>{"b", "a"});
   const StepPlan& step = run.steps[1];
   std::vector<std::pair<int, int>> rows;
@@ -170,9 +179,10 @@ TEST_CASE("a batch keeps the order of its parts and counts padding") {
 }
 
 TEST_CASE("tokens of an imported prompt have the content of their block") {
-  const RunPlan run = planned("trace: {block: 4, requests: {a: {tokens: 6, blocks: [70, 71]}}}\nsteps:\n"
-                              "  - prefill: {request: a, tokens: 6}\n  - decode: {requests: [a]}\n"
-                              "  - rewind: {request: a, to: 5}\n  - decode: {requests: [a]}\n");
+  const RunPlan run = planned(
+      "trace: {block: 4, requests: {a: {tokens: 6, blocks: [70, 71]}}}\nsteps:\n"
+      "  - prefill: {request: a, tokens: 6}\n  - decode: {requests: [a]}\n"
+      "  - rewind: {request: a, to: 5}\n  - decode: {requests: [a]}\n");
   CHECK(run.steps[0].rows[3].content == trace_content_id(70, 3));
   CHECK(run.steps[0].rows[5].content == trace_content_id(71, 1));
   CHECK(run.steps[1].rows[0].content == content_id("a", 6, 0));
@@ -180,7 +190,8 @@ TEST_CASE("tokens of an imported prompt have the content of their block") {
 }
 
 TEST_CASE("overrides replace single choices") {
-  const Scenario scenario = test::parse("seed: 1\nprofile: official\nsteps: [{prefill: {request: a, tokens: 2}}]");
+  const Scenario scenario =
+      test::parse("seed: 1\nprofile: official\nsteps: [{prefill: {request: a, tokens: 2}}]");
   Overrides overrides;
   overrides.profile = "canonical";
   overrides.seed = 5;
@@ -193,8 +204,9 @@ TEST_CASE("overrides replace single choices") {
   CHECK(run.config.cache.c4_state == C4State::paged);
   CHECK(run.config.cache.c128_state == C128State::online);
   CHECK(run.config.cache.allocate == Allocate::lifo);
-  const Scenario drafting = test::parse("cache: {c4_state: paged}\nsteps: [{prefill: {request: a, tokens: 2}}, "
-                                        "{verify: {request: a, rows: 12, accept: 1}}]");
+  const Scenario drafting = test::parse(
+      "cache: {c4_state: paged}\nsteps: [{prefill: {request: a, tokens: 2}}, "
+      "{verify: {request: a, rows: 12, accept: 1}}]");
   overrides.c4_state = C4State::ring;
   CHECK(test::usage_error([&] { plan(drafting, overrides); }) ==
         "s.yaml: 12 rows to verify do not fit the C4 ring of 16 rows: at most 9 (R - pool window + 1)");

@@ -29,8 +29,9 @@ TEST_CASE("rewind: the window pages that are gone") {
   CHECK(share(part, 1).from.window == 473);
   CHECK(part.steps[1].rows.front().position == 473);
   CHECK(part.steps[1].rows.front().content == content_id("a", 473, 0));
-  CHECK(part.steps[1].event ==
-        R"({"rewind":{"request":"a","to":600},"caused":{"discarded":100,"restored":[{"request":"a","begin":473,"end":512}]}})");
+  CHECK(
+      part.steps[1].event ==
+      R"({"rewind":{"request":"a","to":600},"caused":{"discarded":100,"restored":[{"request":"a","begin":473,"end":512}]}})");
   CHECK(part.steps[1].live[0].length == 600);
   // At 640 the window is 513 .. 639, all there: page 10 goes back, nothing is computed.
   const RunPlan none = planned(run_of("swa", steps + "640}\n"));
@@ -44,8 +45,9 @@ TEST_CASE("rewind: the window pages that are gone") {
 }
 
 TEST_CASE("rewind: rows of a ratio-4 ring") {
-  const std::string steps = "  - prefill: {request: a, tokens: 290}\n  - decode: {requests: [a], repeat: 10}\n"
-                            "  - rewind: {request: a, to: ";
+  const std::string steps =
+      "  - prefill: {request: a, tokens: 290}\n  - decode: {requests: [a], repeat: 10}\n"
+      "  - rewind: {request: a, to: ";
   // The ring of 8 holds 292 .. 299. Live at 299 and 297: 292 on; at 295: 288 on, so 288 .. 291 are missing.
   CHECK(planned(run_of("csa", steps + "299}\n")).steps[11].kind == StepKind::lifecycle);
   CHECK(planned(run_of("csa", steps + "297}\n")).steps[11].kind == StepKind::lifecycle);
@@ -59,7 +61,8 @@ TEST_CASE("rewind: rows of a ratio-4 ring") {
 }
 
 TEST_CASE("rewind: rows of a ratio-128 ring that no step ever wrote") {
-  const RunPlan run = planned(run_of("hca", "  - prefill: {request: a, tokens: 290}\n  - rewind: {request: a, to: 200}\n"));
+  const RunPlan run =
+      planned(run_of("hca", "  - prefill: {request: a, tokens: 290}\n  - rewind: {request: a, to: 200}\n"));
   // State rows 128 .. 199 are live at 200, the prefill wrote 256 .. 289 only. Window rows 73 .. 127 are gone.
   CHECK(share(run, 1).begin == 73);
   CHECK(share(run, 1).end == 200);
@@ -70,9 +73,10 @@ TEST_CASE("rewind: rows of a ratio-128 ring that no step ever wrote") {
 
 TEST_CASE("rejected rows are not taken for state") {
   // Ring of 16: rows 40 .. 44 of the verify step lie where 24 .. 28 were. Back at 41, live rows are 36 .. 40.
-  const RunPlan run = planned(run_of("csa", "  - prefill: {request: a, tokens: 40}\n"
-                                            "  - verify: {request: a, rows: 5, accept: 3}\n"
-                                            "  - rewind: {request: a, to: 41}\n  - rewind: {request: a, to: 36}\n"));
+  const RunPlan run = planned(run_of("csa",
+                                     "  - prefill: {request: a, tokens: 40}\n"
+                                     "  - verify: {request: a, rows: 5, accept: 3}\n"
+                                     "  - rewind: {request: a, to: 41}\n  - rewind: {request: a, to: 36}\n"));
   CHECK(run.steps[2].kind == StepKind::lifecycle);
   // At 36, rows 32 .. 35 are live; the prefill of 40 wrote 36 .. 39 only.
   CHECK(share(run, 3).begin == 32);
@@ -80,8 +84,9 @@ TEST_CASE("rejected rows are not taken for state") {
 }
 
 TEST_CASE("prefix hit: window rows and the previous group") {
-  const RunPlan run = planned(run_of("csa, hca", "  - prefill: {request: a, tokens: 200}\n"
-                                                 "  - prefix_hit: {request: b, from: a, tokens: 128}\n"));
+  const RunPlan run = planned(run_of("csa, hca",
+                                     "  - prefill: {request: a, tokens: 200}\n"
+                                     "  - prefix_hit: {request: b, from: a, tokens: 128}\n"));
   const RequestStep& hit = share(run, 1);
   CHECK(hit.request == 1);
   CHECK(hit.begin == 1);
@@ -97,8 +102,9 @@ TEST_CASE("prefix hit: window rows and the previous group") {
 }
 
 TEST_CASE("resume in chunks: each chunk leaves the state of its length") {
-  const RunPlan run = planned(run_of("csa", "  - prefill: {request: a, tokens: 150}\n  - preempt: a\n"
-                                            "  - resume: {request: a, chunk: 64}\n"));
+  const RunPlan run = planned(run_of("csa",
+                                     "  - prefill: {request: a, tokens: 150}\n  - preempt: a\n"
+                                     "  - resume: {request: a, chunk: 64}\n"));
   REQUIRE(run.steps.size() == 5);
   CHECK(run.steps[1].live.empty());
   const std::array<std::array<std::int32_t, 2>, 3> ranges{{{0, 64}, {64, 128}, {128, 150}}};
@@ -124,18 +130,21 @@ TEST_CASE("resume in one step computes no more than it must") {
 }
 
 TEST_CASE("online C128 starts at the group, or goes on where a chunk ended") {
-  const RunPlan rewound = planned(run_of("hca", "  - prefill: {request: a, tokens: 140}\n  - rewind: {request: a, to: 130}\n",
-                                         "c128_state: online"));
+  const RunPlan rewound =
+      planned(run_of("hca", "  - prefill: {request: a, tokens: 140}\n  - rewind: {request: a, to: 130}\n",
+                     "c128_state: online"));
   CHECK(share(rewound, 1).begin == 128);
   CHECK(share(rewound, 1).end == 130);
   CHECK(share(rewound, 1).from.state_c128 == 128);
   CHECK(share(rewound, 1).from.window == 130);
   // At a multiple of 128 nothing is live.
-  const RunPlan edge = planned(run_of("hca", "  - prefill: {request: a, tokens: 140}\n  - rewind: {request: a, to: 128}\n",
-                                      "c128_state: online"));
+  const RunPlan edge =
+      planned(run_of("hca", "  - prefill: {request: a, tokens: 140}\n  - rewind: {request: a, to: 128}\n",
+                     "c128_state: online"));
   CHECK(edge.steps[1].kind == StepKind::lifecycle);
-  const RunPlan resumed = planned(run_of("hca", "  - prefill: {request: a, tokens: 133}\n  - preempt: a\n"
-                                                "  - resume: {request: a, chunk: 50}\n",
+  const RunPlan resumed = planned(run_of("hca",
+                                         "  - prefill: {request: a, tokens: 133}\n  - preempt: a\n"
+                                         "  - resume: {request: a, chunk: 50}\n",
                                          "c128_state: online"));
   CHECK(share(resumed, 2).from.state_c128 == 0);
   CHECK(share(resumed, 3).begin == 50);
@@ -145,17 +154,20 @@ TEST_CASE("online C128 starts at the group, or goes on where a chunk ended") {
   CHECK(share(resumed, 4).from.state_c128 == 100);
   CHECK(share(resumed, 4).from.entries_c128 == 0);
   // A rejected verify leaves the accumulator of the committed rows: nothing to do at the same length.
-  const RunPlan verified = planned(run_of("hca", "  - prefill: {request: a, tokens: 140}\n"
-                                                 "  - verify: {request: a, rows: 4, accept: 2}\n"
-                                                 "  - rewind: {request: a, to: 142}\n",
+  const RunPlan verified = planned(run_of("hca",
+                                          "  - prefill: {request: a, tokens: 140}\n"
+                                          "  - verify: {request: a, rows: 4, accept: 2}\n"
+                                          "  - rewind: {request: a, to: 142}\n",
                                           "c128_state: online"));
   CHECK(verified.steps[2].kind == StepKind::lifecycle);
 }
 
 TEST_CASE("evicted window pages come back before the next step of the request") {
-  const RunPlan run = planned(run_of("csa", "  - prefill: {request: a, tokens: 150}\n  - prefill: {request: b, tokens: 9}\n"
-                                            "  - evict: {request: a, what: window}\n  - decode: {requests: [b]}\n"
-                                            "  - decode: {requests: [b, a]}\n"));
+  const RunPlan run =
+      planned(run_of("csa",
+                     "  - prefill: {request: a, tokens: 150}\n  - prefill: {request: b, tokens: 9}\n"
+                     "  - evict: {request: a, what: window}\n  - decode: {requests: [b]}\n"
+                     "  - decode: {requests: [b, a]}\n"));
   REQUIRE(run.steps.size() == 6);
   CHECK(run.steps[2].kind == StepKind::lifecycle);
   CHECK(run.steps[2].released.size() == 3);

@@ -7,12 +7,13 @@ namespace dsv4::scenario {
 namespace {
 
 TEST_CASE("the committed tokens of each request, with their content") {
-  const Scenario scenario = test::parse("cache: {draft: 4}\nsteps:\n  - prefill: {request: a, tokens: 128}\n"
-                                        "  - verify: {request: a, rows: 3, accept: 1}\n  - decode: {requests: [a]}\n"
-                                        "  - prefix_hit: {request: b, from: a, tokens: 128}\n  - free: a\n"
-                                        "  - prefill: {request: b, tokens: 4}\n  - rewind: {request: b, to: 130}\n"
-                                        "  - decode: {requests: [b]}\n  - preempt: b\n"
-                                        "  - fill: {request: c, tokens: 10}\n  - decode: {requests: [c]}\n");
+  const Scenario scenario = test::parse(
+      "cache: {draft: 4}\nsteps:\n  - prefill: {request: a, tokens: 128}\n"
+      "  - verify: {request: a, rows: 3, accept: 1}\n  - decode: {requests: [a]}\n"
+      "  - prefix_hit: {request: b, from: a, tokens: 128}\n  - free: a\n"
+      "  - prefill: {request: b, tokens: 4}\n  - rewind: {request: b, to: 130}\n"
+      "  - decode: {requests: [b]}\n  - preempt: b\n"
+      "  - fill: {request: c, tokens: 10}\n  - decode: {requests: [c]}\n");
   const RunPlan run = plan(scenario);
   const std::vector<RunPlan> alone = sequential_of(scenario);
   REQUIRE(alone.size() == 3);

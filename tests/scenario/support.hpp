@@ -9,8 +9,12 @@
 
 namespace dsv4::scenario::test {
 
-inline Scenario parse(const std::string& text) { return parse_scenario(text, "s.yaml"); }
-inline RunPlan planned(const std::string& text) { return plan(parse(text)); }
+inline Scenario parse(const std::string& text) {
+  return parse_scenario(text, "s.yaml");
+}
+inline RunPlan planned(const std::string& text) {
+  return plan(parse(text));
+}
 
 /// The message of the UsageError that `call` throws; "no error" if it throws none.
 template <class Call>

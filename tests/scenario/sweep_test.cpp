@@ -1,6 +1,7 @@
 // Sweeps: values in place of ${...}, one run for each member of the product.
-#include "scenario/support.hpp"
 #include "scenario/sweep.hpp"
+
+#include "scenario/support.hpp"
 #include "support/catch.hpp"
 
 namespace dsv4::scenario {
@@ -19,8 +20,8 @@ steps:
   - prefill: {request: a, tokens: ${n}}
   - prefill: {request: a, tokens: ${s}}
 )";
-  CHECK(names(text) == std::vector<std::string>{"x[n=1,s=7]", "x[n=1,s=8]", "x[n=2,s=7]", "x[n=2,s=8]", "x[n=3,s=7]",
-                                                "x[n=3,s=8]"});
+  CHECK(names(text) == std::vector<std::string>{"x[n=1,s=7]", "x[n=1,s=8]", "x[n=2,s=7]", "x[n=2,s=8]",
+                                                "x[n=3,s=7]", "x[n=3,s=8]"});
   const std::vector<Scenario> runs = expand(test::parse(text));
   CHECK(std::get<Prefill>(runs[3].steps[0].body).tokens.value == 2);
   CHECK(std::get<Prefill>(runs[3].steps[1].body).tokens.value == 8);
@@ -55,20 +56,26 @@ TEST_CASE("a scenario without a sweep is one run") {
 }
 
 TEST_CASE("sweeps that make no sense") {
-  const auto error = [](const std::string& text) { return test::usage_error([&] { expand(test::parse(text)); }); };
+  const auto error = [](const std::string& text) {
+    return test::usage_error([&] { expand(test::parse(text)); });
+  };
   const std::string steps = "steps: [{prefill: {request: a, tokens: ${n}}}]\n";
   CHECK(error(steps) == "s.yaml:1:40: ${n}: unknown variable 'n'");
   CHECK(error("sweep: {m: 1}\n" + steps) == "s.yaml:2:40: ${n}: unknown variable 'n'");
   CHECK(error("sweep: {n: 1, m: 2}\n" + steps) == "s.yaml: sweep variable 'm' is not used");
-  CHECK(error("sweep: {n: 4..1}\n" + steps) == "s.yaml:1:12: '4..1' is not a range FIRST..LAST of at most 4096 integers");
+  CHECK(error("sweep: {n: 4..1}\n" + steps) ==
+        "s.yaml:1:12: '4..1' is not a range FIRST..LAST of at most 4096 integers");
   CHECK(error("sweep: {n: []}\n" + steps) == "s.yaml:1:12: sweep variable 'n' has no values");
-  CHECK(error("sweep: {n: 1}\nsweep: {n: 2}\n" + steps) == "s.yaml:2:1: duplicate key 'sweep' (first on line 1)");
+  CHECK(error("sweep: {n: 1}\nsweep: {n: 2}\n" + steps) ==
+        "s.yaml:2:1: duplicate key 'sweep' (first on line 1)");
   CHECK(error("sweep: {n: 1, n: 2}\n" + steps) == "s.yaml:1:15: duplicate key 'n' (first on line 1)");
   CHECK(error("sweep: {n: 1..100, m: 1..100}\n" + steps) == "s.yaml:1:20: the sweep has more than 4096 runs");
-  CHECK(error("sweep: {n: [a b]}\n" + steps) == "s.yaml:1:13: sweep value 'a b' must be an integer, a word or a range");
+  CHECK(error("sweep: {n: [a b]}\n" + steps) ==
+        "s.yaml:1:13: sweep value 'a b' must be an integer, a word or a range");
   CHECK(error("sweep: {n: 1}\nsteps: [{prefill: {request: a, tokens: ${n + }}}]\n") ==
         "s.yaml:2:40: ${n + }: a number or a variable is missing");
-  CHECK(error("sweep: {n: 1}\nsteps: [{prefill: {request: a, tokens: ${n\n}}}]\n") == "s.yaml:2:40: '${' without '}'");
+  CHECK(error("sweep: {n: 1}\nsteps: [{prefill: {request: a, tokens: ${n\n}}}]\n") ==
+        "s.yaml:2:40: '${' without '}'");
   CHECK(error("sweep: {n: x}\nsteps: [{prefill: {request: a, tokens: ${n + 1}}}]\n") ==
         "s.yaml:2:40: ${n + 1}: 'x' is not an integer");
   CHECK(error("sweep: {n: 1099511627776}\nsteps: [{prefill: {request: a, tokens: ${n * n}}}]\n") ==
@@ -80,7 +87,8 @@ TEST_CASE("sweeps that make no sense") {
 }
 
 TEST_CASE("a sweep is not planned as it is") {
-  CHECK_THROWS_AS(plan(test::parse("sweep: {n: 1}\nsteps: [{prefill: {request: a, tokens: ${n}}}]")), InternalError);
+  CHECK_THROWS_AS(plan(test::parse("sweep: {n: 1}\nsteps: [{prefill: {request: a, tokens: ${n}}}]")),
+                  InternalError);
 }
 
 }  // namespace
