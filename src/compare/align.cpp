@@ -80,8 +80,8 @@ Places places_of(const SourceInfo& info, const Run& run, int layer, TensorId id)
       if (owner.request < 0 || static_cast<std::size_t>(owner.request) >= run.keys[step].size()) continue;
       const std::int32_t index = axis_of(id) == Axis::entry ? owner.entry : owner.position;
       if (index < 0) continue;
-      places[{run.keys[step][static_cast<std::size_t>(owner.request)], index}] = {step,
-                                                                                  static_cast<std::int64_t>(row)};
+      places[{run.keys[step][static_cast<std::size_t>(owner.request)], index}] = {
+          step, static_cast<std::int64_t>(row)};
     }
   }
   return places;
@@ -107,8 +107,8 @@ std::int64_t width_of(const Run& run, int layer, TensorMap map, TensorId id) {
 
 // The rows named by `keys` in that order; a row that is missing, or narrower than `width`, is filled: -1 in
 // lists, zero bytes else.
-std::optional<Tensor> gather(const Run& run, int layer, TensorMap map, TensorId id, const std::vector<Key>& keys,
-                             const Places& places, std::int64_t width) {
+std::optional<Tensor> gather(const Run& run, int layer, TensorMap map, TensorId id,
+                             const std::vector<Key>& keys, const Places& places, std::int64_t width) {
   const Tensor* sample = nullptr;
   for (const auto& [key, place] : places) {
     if ((sample = find(run, place.step, layer, map, id)) != nullptr) break;
@@ -186,13 +186,16 @@ void TokenAligner::add(Side side, StepObservation observation, const std::vector
   Run& run = index_->runs[static_cast<std::size_t>(side)];
   if (observation.layers.size() != reference_.config.layers.size()) {
     if (observation.layers.empty()) observation.layers.resize(reference_.config.layers.size());
-    require(observation.layers.size() == reference_.config.layers.size(), "a step with another number of layers");
+    require(observation.layers.size() == reference_.config.layers.size(),
+            "a step with another number of layers");
   }
   run.steps.push_back(std::move(observation));
   run.keys.push_back(keys);
 }
 
-const Totals& TokenAligner::totals() const { return index_->totals; }
+const Totals& TokenAligner::totals() const {
+  return index_->totals;
+}
 
 namespace {
 
@@ -235,7 +238,8 @@ class Aligned {
   void find_places(int layer, TensorId id) {
     Both both{places_of(*infos_[0], runs_[0], layer, id), places_of(*infos_[1], runs_[1], layer, id)};
     if (both[0].empty() && both[1].empty()) return;
-    Skip skip{Skip::Kind::skipped, -1, layer, std::string(name(info(id).stage)), std::string(info(id).name), ""};
+    Skip skip{Skip::Kind::skipped,        -1, layer, std::string(name(info(id).stage)),
+              std::string(info(id).name), ""};
     if (is_physical(id) || is_key(id)) {
       skip.reason = is_key(id) ? "key of the alignment" : "physical place, depends on the batch";
       skips_.push_back(std::move(skip));
@@ -249,7 +253,8 @@ class Aligned {
     }
     for (int side = 0; side < 2; ++side) {
       const auto mine = static_cast<std::size_t>(side);
-      skip.reason = only(both[mine], both[1 - mine], side == 0 ? "reference" : "subject", axis_of(id) == Axis::entry);
+      skip.reason =
+          only(both[mine], both[1 - mine], side == 0 ? "reference" : "subject", axis_of(id) == Axis::entry);
       if (skip.reason.empty()) continue;
       // Which rows a step leaves in the state depends on where it ends.
       if (axis_of(id) != Axis::row) skip.kind = Skip::Kind::not_produced;
@@ -282,7 +287,8 @@ class Aligned {
 
   void add_tensor(int layer, TensorId id, const Both& places) {
     const std::vector<Key> keys = keys_of(id, places);
-    for (const TensorMap map : {&LayerObservation::tensors, &LayerObservation::unrounded, &LayerObservation::bounds}) {
+    for (const TensorMap map :
+         {&LayerObservation::tensors, &LayerObservation::unrounded, &LayerObservation::bounds}) {
       const std::int64_t width =
           std::max(width_of(runs_[0], layer, map, id), width_of(runs_[1], layer, map, id));
       for (std::size_t side = 0; side < 2; ++side) {
@@ -292,8 +298,8 @@ class Aligned {
     }
   }
 
-  // Tables that say what the rows of entry and state tensors are; both sides get the same ones, and they are left
-  // out of the comparison.
+  // Tables that say what the rows of entry and state tensors are; both sides get the same ones, and they are
+  // left out of the comparison.
   void add_tables() {
     struct Table {
       Stage stage;
@@ -331,7 +337,8 @@ class Aligned {
           tokens.as<std::int32_t>()[row] =
               static_cast<std::int32_t>(std::ranges::lower_bound(tokens_, keys[row]) - tokens_.begin());
         }
-        for (StepObservation& side : sides_) side.layers[static_cast<std::size_t>(layer)].tensors[token] = tokens;
+        for (StepObservation& side : sides_)
+          side.layers[static_cast<std::size_t>(layer)].tensors[token] = tokens;
       }
     }
   }
@@ -370,7 +377,9 @@ StepComparison TokenAligner::compare() {
   }
   CompareOptions options;
   options.wanted = [](int, TensorId id) { return !is_key(id) && !is_physical(id); };
-  options.judged_row = [&aligned](int layer, TensorId id, std::int64_t row) { return aligned.judged(layer, id, row); };
+  options.judged_row = [&aligned](int layer, TensorId id, std::int64_t row) {
+    return aligned.judged(layer, id, row);
+  };
   Comparator comparator(reference, subject, rules_, options);
   StepComparison result = comparator.compare(left, right);
   // The batch is the alignment's own; the tables beside the rows are its keys. Neither was compared.

@@ -1,5 +1,6 @@
-/// Comparison of two sources whose batching differs, keyed (layer, request, position) and, for entries, (layer,
-/// request, index). The last occurrence of a key holds, so recomputed and rolled-back tokens count once.
+/// Comparison of two sources whose batching differs, keyed (layer, request, position) and, for entries,
+/// (layer, request, index). The last occurrence of a key holds, so recomputed and rolled-back tokens count
+/// once.
 ///
 /// Not comparable by token and listed as skipped: physical slots and pages, which depend on the order of
 /// allocation, and batch row numbers. State digests are compared once, after the last step.
@@ -24,15 +25,15 @@ class TokenAligner {
   TokenAligner(const SourceInfo& reference, const SourceInfo& subject, Rules rules);
   ~TokenAligner();
 
-  /// Adds a step. `keys` names the requests by index; several runs may feed one side. Observations are kept in
-  /// memory until compare().
+  /// Adds a step. `keys` names the requests by index; several runs may feed one side. Observations are kept
+  /// in memory until compare().
   void add(Side side, StepObservation observation, const std::vector<std::string>& keys);
 
   /// Digests of a side's state at its end are those of its last step; false leaves them out (several runs).
   void compare_final_state(bool yes) { final_state_ = yes; }
 
-  /// One StepComparison, step -1, whose rows are tokens (entries) ordered by request and position; its skips say
-  /// what had no counterpart.
+  /// One StepComparison, step -1, whose rows are tokens (entries) ordered by request and position; its skips
+  /// say what had no counterpart.
   StepComparison compare();
   const Totals& totals() const;
 

@@ -15,15 +15,18 @@ namespace {
 
 void require_comparable(const SourceInfo& reference, const SourceInfo& subject) {
   if (reference.config.layers != subject.config.layers) {
-    throw UsageError(fmt::format("the two runs cannot be compared: other layers ({} against {}, or other kinds)",
-                                 reference.config.layers.size(), subject.config.layers.size()));
+    throw UsageError(
+        fmt::format("the two runs cannot be compared: other layers ({} against {}, or other kinds)",
+                    reference.config.layers.size(), subject.config.layers.size()));
   }
   if (!(reference.config.geometry == subject.config.geometry)) {
     throw UsageError("the two runs cannot be compared: other geometry (dimensions, eps or RoPE parameters)");
   }
 }
 
-bool given(const Tensor& tensor) { return !tensor.shape().empty(); }
+bool given(const Tensor& tensor) {
+  return !tensor.shape().empty();
+}
 
 }  // namespace
 
@@ -31,8 +34,12 @@ struct Comparator::History {
   CacheStatus caches;
 };
 
-Comparator::Comparator(const SourceInfo& reference, const SourceInfo& subject, Rules rules, CompareOptions options)
-    : reference_(reference), subject_(subject), rules_(std::move(rules)), options_(std::move(options)),
+Comparator::Comparator(const SourceInfo& reference, const SourceInfo& subject, Rules rules,
+                       CompareOptions options)
+    : reference_(reference),
+      subject_(subject),
+      rules_(std::move(rules)),
+      options_(std::move(options)),
       history_(std::make_unique<History>()) {
   require_comparable(reference, subject);
 }
@@ -59,8 +66,9 @@ void compare_batch(const SourceInfo& info, const Rules& rules, const StepObserva
     const std::string path = "batch/" + std::string(table.name);
     if (!given(table.reference) && !given(table.subject)) continue;
     if (!given(table.reference) || !given(table.subject)) {
-      out.skips.push_back({Skip::Kind::not_produced, reference.step, -1, "batch", std::string(table.name),
-                           given(table.subject) ? "not produced by the reference" : "not produced by the subject"});
+      out.skips.push_back(
+          {Skip::Kind::not_produced, reference.step, -1, "batch", std::string(table.name),
+           given(table.subject) ? "not produced by the reference" : "not produced by the subject"});
       continue;
     }
     Comparison result;
@@ -70,11 +78,12 @@ void compare_batch(const SourceInfo& info, const Rules& rules, const StepObserva
     result.rule = to_string(rules.rule(path));
     result.inputs = Inputs::identical;
     const Limits limits{rules.rule(path), 0};
-    scan_pair(table.reference, table.subject, {},
-              {rules.only_equal_passes(path), Inputs::identical, {"token", "field"}},
-              [&] { return plain_judge(table.reference, table.subject, limits); }, result);
-    result.failed =
-        rules.only_equal_passes(path) ? result.verdict != Verdict::equal : result.verdict == Verdict::diverged;
+    scan_pair(
+        table.reference, table.subject, {},
+        {rules.only_equal_passes(path), Inputs::identical, {"token", "field"}},
+        [&] { return plain_judge(table.reference, table.subject, limits); }, result);
+    result.failed = rules.only_equal_passes(path) ? result.verdict != Verdict::equal
+                                                  : result.verdict == Verdict::diverged;
     if (!result.first.empty() && table.name != "prefix") {
       result.meaning = MeaningOf(info, reference, -1).batch_row(result.first[0]);
     }
@@ -89,8 +98,8 @@ StepComparison Comparator::compare(const StepObservation& reference, const StepO
   out.step = reference.step;
   out.event = reference.event;
   compare_batch(reference_, rules_, reference, subject, out);
-  const LayerComparer::Context context{reference_, subject_, reference, subject, rules_, options_,
-                                       history_->caches};
+  const LayerComparer::Context context{reference_, subject_, reference,       subject,
+                                       rules_,     options_, history_->caches};
   CacheStatus after = history_->caches;
   const std::size_t layers =
       std::min({reference.layers.size(), subject.layers.size(), reference_.config.layers.size()});

@@ -1,7 +1,8 @@
 /// Compares two sources step by step. Equal tensors cost one memcmp; nothing is copied.
 ///
-/// Both observations of a pair must come from the same plan (same rows in the same order); a batch that differs
-/// is reported as a divergence of `batch/...`. Sources whose batching differs go through TokenAligner.
+/// Both observations of a pair must come from the same plan (same rows in the same order); a batch that
+/// differs is reported as a divergence of `batch/...`. Sources whose batching differs go through
+/// TokenAligner.
 #pragma once
 
 #include <functional>
@@ -20,7 +21,8 @@ struct CompareOptions {
   std::string unwanted_reason = "not selected";
   /// Both sides were fed the same stage inputs, so every difference is introduced where it is seen.
   bool fed = false;
-  /// Rows of the first axis for which this says no are don't-care ("no counterpart"); default: all are judged.
+  /// Rows of the first axis for which this says no are don't-care ("no counterpart"); default: all are
+  /// judged.
   std::function<bool(int layer, TensorId id, std::int64_t row)> judged_row;
 };
 
@@ -28,7 +30,8 @@ class Comparator {
  public:
   /// The infos must outlive the comparator. Throws UsageError where the two runs cannot be compared at all
   /// (other layer kinds or geometry).
-  Comparator(const SourceInfo& reference, const SourceInfo& subject, Rules rules, CompareOptions options = {});
+  Comparator(const SourceInfo& reference, const SourceInfo& subject, Rules rules,
+             CompareOptions options = {});
   ~Comparator();
 
   StepComparison compare(const StepObservation& reference, const StepObservation& subject);

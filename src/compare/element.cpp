@@ -17,7 +17,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct FloatFormat {
-  int bits;           ///< sign included
+  int bits;  ///< sign included
   int mantissa_bits;
   int min_exponent;   ///< of the smallest normal number
   std::uint64_t max;  ///< bits of the largest finite number
@@ -41,7 +41,9 @@ FloatFormat format_of(DType dtype) {
   }
 }
 
-bool is_signed_float(DType dtype) { return is_float(dtype) && dtype != DType::float8_e8m0fnu; }
+bool is_signed_float(DType dtype) {
+  return is_float(dtype) && dtype != DType::float8_e8m0fnu;
+}
 
 // Sign-magnitude bits as an ordered integer: neighbours differ by one, both zeros are 0.
 std::int64_t ordered(const FloatFormat& format, std::uint64_t bits) {
@@ -81,9 +83,13 @@ double decode(DType dtype, std::uint64_t bits) {
   throw InternalError("unknown dtype");
 }
 
-bool is_float(DType dtype) { return dtype != DType::int32 && dtype != DType::uint8; }
+bool is_float(DType dtype) {
+  return dtype != DType::int32 && dtype != DType::uint8;
+}
 
-bool is_nan(DType dtype, std::uint64_t bits) { return is_float(dtype) && std::isnan(decode(dtype, bits)); }
+bool is_nan(DType dtype, std::uint64_t bits) {
+  return is_float(dtype) && std::isnan(decode(dtype, bits));
+}
 
 bool is_finite(DType dtype, std::uint64_t bits) {
   return !is_float(dtype) || std::isfinite(decode(dtype, bits));

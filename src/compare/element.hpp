@@ -30,8 +30,8 @@ std::int64_t ulp_distance(DType dtype, std::uint64_t a, std::uint64_t b);
 /// Distance between neighbouring numbers of the format at this magnitude.
 double step_at(DType dtype, double value);
 
-/// The interval of real numbers that round to this element. Scales (`scale` true) are rounded up to a power of
-/// two: (value / 2, value]. Saturating formats reach to infinity at their largest value.
+/// The interval of real numbers that round to this element. Scales (`scale` true) are rounded up to a power
+/// of two: (value / 2, value]. Saturating formats reach to infinity at their largest value.
 struct RoundingInterval {
   double low;
   double high;

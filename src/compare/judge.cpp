@@ -1,6 +1,7 @@
 #include "compare/judge.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -12,7 +13,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-bool same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+bool same_number(double a, double b) {
+  return a == b || (std::isnan(a) && std::isnan(b));
+}
 
 double distance(double a, double b) {
   if (same_number(a, b)) return 0;
@@ -38,7 +41,9 @@ Judgement decide(const Reading& reading, const Limits& limits, double rms) {
   if (rule.kind == Rule::Kind::ulp) {
     result.within = result.ulp <= rule.ulp;
   } else if (rule.kind == Rule::Kind::tolerance) {
-    result.within = result.absolute <= rule.absolute + rule.rms * rms + rule.relative * std::abs(reading.reference);
+    result.within =
+        (rule.ulp > 0 && result.ulp <= rule.ulp) ||
+        result.absolute <= rule.absolute + rule.rms * rms + rule.relative * std::abs(reading.reference);
   }
   if (!std::isfinite(result.absolute)) result.within = false;
   result.within = result.within || result.value_equal;
@@ -60,12 +65,17 @@ double rms_of(const Tensor& tensor) {
   return finite == 0 ? 0 : std::sqrt(squares / static_cast<double>(finite));
 }
 
-bool needs_rms(const Limits& limits) { return limits.rule.rms > 0 || limits.ordering_in_rms > 0; }
+bool needs_rms(const Limits& limits) {
+  return limits.rule.rms > 0 || limits.ordering_in_rms > 0;
+}
 
 class PlainJudge : public ElementJudge {
  public:
   PlainJudge(const Tensor& reference, const Tensor& subject, const Limits& limits)
-      : reference_(reference), subject_(subject), limits_(limits), rms_(needs_rms(limits) ? rms_of(reference) : 0) {}
+      : reference_(reference),
+        subject_(subject),
+        limits_(limits),
+        rms_(needs_rms(limits) ? rms_of(reference) : 0) {}
 
   Judgement judge(std::int64_t i) const override {
     const std::uint64_t a = load_bits(reference_, i);
@@ -87,7 +97,8 @@ class PlainJudge : public ElementJudge {
  private:
   static ElementValue value(const Tensor& tensor, std::int64_t i) {
     const std::uint64_t bits = load_bits(tensor, i);
-    return {.hex = hex(tensor.dtype(), bits), .value = decode(tensor.dtype(), bits), .decoded = {}, .score = {}};
+    return {
+        .hex = hex(tensor.dtype(), bits), .value = decode(tensor.dtype(), bits), .decoded = {}, .score = {}};
   }
   const Tensor& reference_;
   const Tensor& subject_;
@@ -95,7 +106,8 @@ class PlainJudge : public ElementJudge {
   double rms_;
 };
 
-// Which scale belongs to which code: the last axis of the codes is cut into as many blocks as the scales' has.
+// Which scale belongs to which code: the last axis of the codes is cut into as many blocks as the scales'
+// has.
 struct Blocks {
   std::int64_t dims = 0;
   std::int64_t count = 0;
@@ -103,7 +115,8 @@ struct Blocks {
 
   Blocks(const Tensor& codes, const Tensor* scales) {
     dims = codes.shape().empty() ? 1 : codes.shape().back();
-    count = scales == nullptr || scales->shape().empty() ? 1 : std::max<std::int64_t>(scales->shape().back(), 1);
+    count =
+        scales == nullptr || scales->shape().empty() ? 1 : std::max<std::int64_t>(scales->shape().back(), 1);
     size = std::max<std::int64_t>(dims / count, 1);
   }
   std::int64_t scale_of(std::int64_t code) const {
@@ -115,15 +128,10 @@ struct Blocks {
 class CodesJudge : public ElementJudge {
  public:
   CodesJudge(Quantised reference, Quantised subject, const Limits& limits)
-      : reference_(reference), subject_(subject), limits_(limits), blocks_(*reference.codes, reference.scales) {
-    if (!needs_rms(limits)) return;
-    double squares = 0;
-    for (std::int64_t i = 0; i < reference.codes->elements(); ++i) {
-      const double value = dequantised(reference_, i);
-      if (std::isfinite(value)) squares += value * value;
-    }
-    rms_ = std::sqrt(squares / std::max(1.0, static_cast<double>(reference.codes->elements())));
-  }
+      : reference_(reference),
+        subject_(subject),
+        limits_(limits),
+        blocks_(*reference.codes, reference.scales) {}
 
   Judgement judge(std::int64_t i) const override {
     const DType dtype = reference_.codes->dtype();
@@ -132,19 +140,33 @@ class CodesJudge : public ElementJudge {
     const double scale_a = scale(reference_, i);
     const double scale_b = scale(subject_, i);
     Reading reading{decode(dtype, a) * scale_a, decode(dtype, b) * scale_b};
-    reading.step = std::max(step_at(dtype, decode(dtype, a)) * scale_a, step_at(dtype, decode(dtype, b)) * scale_b);
+    reading.step =
+        std::max(step_at(dtype, decode(dtype, a)) * scale_a, step_at(dtype, decode(dtype, b)) * scale_b);
     if (same_number(scale_a, scale_b)) {
       reading.ulp = ulp_distance(dtype, a, b);
     } else {
       const double steps = distance(reading.reference, reading.subject) / reading.step;
       reading.ulp = steps < 1e18 ? static_cast<std::int64_t>(std::ceil(steps)) : kFar;
     }
-    return decide(reading, limits_, rms_);
+    return decide(reading, limits_, needs_rms(limits_) ? block_rms(blocks_.scale_of(i)) : 0);
   }
   ElementValue reference(std::int64_t i) const override { return value(reference_, i); }
   ElementValue subject(std::int64_t i) const override { return value(subject_, i); }
 
  private:
+  // Of one block of the reference; blocks are asked for one after the other.
+  double block_rms(std::int64_t block) const {
+    if (block == rms_block_) return rms_;
+    double squares = 0;
+    const std::int64_t first = blocks_.first_code(block);
+    for (std::int64_t i = first; i < first + blocks_.size; ++i) {
+      const double value = dequantised(reference_, i);
+      if (std::isfinite(value)) squares += value * value;
+    }
+    rms_block_ = block;
+    rms_ = std::sqrt(squares / static_cast<double>(blocks_.size));
+    return rms_;
+  }
   double scale(const Quantised& side, std::int64_t i) const {
     if (side.scales == nullptr) return 1;
     return decode(side.scales->dtype(), load_bits(*side.scales, blocks_.scale_of(i)));
@@ -163,7 +185,8 @@ class CodesJudge : public ElementJudge {
   Quantised subject_;
   Limits limits_;
   Blocks blocks_;
-  double rms_ = 0;
+  mutable std::int64_t rms_block_ = -1;
+  mutable double rms_ = 0;
 };
 
 // The worst of several elements stands for all.
@@ -207,7 +230,11 @@ class ScalesJudge : public ElementJudge {
 class BytesJudge : public ElementJudge {
  public:
   BytesJudge(const Tensor& reference, const Tensor& subject, const PackedRow& layout, const Limits& limits)
-      : reference_(reference), subject_(subject), layout_(layout), limits_(limits), row_bytes_(reference.dim(1)) {}
+      : reference_(reference),
+        subject_(subject),
+        layout_(layout),
+        limits_(limits),
+        row_bytes_(reference.dim(1)) {}
 
   Judgement judge(std::int64_t i) const override {
     const std::int64_t page = i / row_bytes_;
@@ -215,7 +242,8 @@ class BytesJudge : public ElementJudge {
     switch (where.part) {
       case PackedPart::codes: {
         Judgement result = code(page, where.row, where.first);
-        if (layout_.kind == PackedRow::Kind::index_fp4) worsen(result, code(page, where.row, where.first + 1));
+        if (layout_.kind == PackedRow::Kind::index_fp4)
+          worsen(result, code(page, where.row, where.first + 1));
         return result;
       }
       case PackedPart::rope:
@@ -270,34 +298,38 @@ class BytesJudge : public ElementJudge {
       const double steps = distance(reading.reference, reading.subject) / reading.step;
       reading.ulp = steps < 1e18 ? static_cast<std::int64_t>(std::ceil(steps)) : kFar;
     }
-    return decide(reading, limits_, rms(page, row));
+    return decide(reading, limits_, rms(page, row, dim / layout_.block));
   }
   std::uint64_t rope_bits(const Tensor& tensor, std::int64_t page, std::int64_t row, std::int64_t dim) const {
     const std::int64_t first = layout_.rope_byte(row, dim);
     return byte(tensor, page, first) | byte(tensor, page, first + 1) << 8;
   }
-  // Near zero a step of bf16 says little, so a rule of N steps also accepts N steps at the size of the row.
   Judgement rope(std::int64_t page, const PackedByte& where) const {
     const std::uint64_t a = rope_bits(reference_, page, where.row, where.first);
     const std::uint64_t b = rope_bits(subject_, page, where.row, where.first);
     Reading reading{decode(DType::bfloat16, a), decode(DType::bfloat16, b)};
-    reading.step = std::max(step_at(DType::bfloat16, reading.reference), step_at(DType::bfloat16, reading.subject));
+    reading.step =
+        std::max(step_at(DType::bfloat16, reading.reference), step_at(DType::bfloat16, reading.subject));
     reading.ulp = ulp_distance(DType::bfloat16, a, b);
-    const double size = rms(page, where.row);
-    Judgement result = decide(reading, limits_, size);
-    if (limits_.rule.kind == Rule::Kind::ulp && std::isfinite(result.absolute)) {
-      result.within = result.within || result.absolute <= limits_.rule.ulp * step_at(DType::bfloat16, 4 * size);
-    }
-    return result;
+    return decide(reading, limits_, rms(page, where.row, kRopePart));
   }
-  double rms(std::int64_t page, std::int64_t row) const {
-    if (layout_.kind != PackedRow::Kind::kv) return 0;
+  // Of one block of codes of the reference, or of its RoPE part; parts are asked for one after the other.
+  double rms(std::int64_t page, std::int64_t row, std::int64_t block) const {
+    const std::array<std::int64_t, 3> part{page, row, block};
+    if (part == rms_part_) return rms_;
+    const bool rope = block == kRopePart;
+    const std::int64_t size = rope ? kRopeDim : layout_.block;
     double squares = 0;
-    for (std::int64_t dim = 0; dim < kRopeDim; ++dim) {
-      const double value = decode(DType::bfloat16, rope_bits(reference_, page, row, dim));
+    for (std::int64_t i = 0; i < size; ++i) {
+      const std::int64_t dim = block * size + i;
+      const double value = rope ? decode(DType::bfloat16, rope_bits(reference_, page, row, i))
+                                : decode(code_type(), code_bits(reference_, page, row, dim)) *
+                                      scale(reference_, page, row, dim);
       if (std::isfinite(value)) squares += value * value;
     }
-    return std::sqrt(squares / kRopeDim);
+    rms_part_ = part;
+    rms_ = std::sqrt(squares / static_cast<double>(size));
+    return rms_;
   }
   ElementValue value(const Tensor& tensor, std::int64_t i) const {
     const std::int64_t page = i / row_bytes_;
@@ -322,13 +354,20 @@ class BytesJudge : public ElementJudge {
   PackedRow layout_;
   Limits limits_;
   std::int64_t row_bytes_;
+  static constexpr std::int64_t kRopePart = -1;
+  mutable std::array<std::int64_t, 3> rms_part_{-1, -1, -1};
+  mutable double rms_ = 0;
 };
 
 class BoundJudge : public ElementJudge {
  public:
   BoundJudge(Quantised narrow, const Tensor& wide, WideFigures figures, bool is_scale, bool wide_is_reference)
-      : narrow_(narrow), wide_(wide), figures_(figures), is_scale_(is_scale),
-        wide_is_reference_(wide_is_reference), blocks_(*narrow.codes, narrow.scales) {}
+      : narrow_(narrow),
+        wide_(wide),
+        figures_(figures),
+        is_scale_(is_scale),
+        wide_is_reference_(wide_is_reference),
+        blocks_(*narrow.codes, narrow.scales) {}
 
   Judgement judge(std::int64_t i) const override {
     const DType dtype = narrow_.codes->dtype();
@@ -354,7 +393,8 @@ class BoundJudge : public ElementJudge {
       const std::uint64_t other = load_bits(wide_, i);
       result.ulp = ulp_distance(dtype, bits, other);
       if (factor != 1 && std::isfinite(factor)) {
-        const double step = std::max(step_at(dtype, decode(dtype, other)), step_at(dtype, decode(dtype, bits)) * factor);
+        const double step =
+            std::max(step_at(dtype, decode(dtype, other)), step_at(dtype, decode(dtype, bits)) * factor);
         const double steps = distance(value, decode(dtype, other)) / step;
         result.ulp = steps < 1e18 ? static_cast<std::int64_t>(std::ceil(steps)) : kFar;
       }
@@ -383,10 +423,8 @@ class BoundJudge : public ElementJudge {
   }
   ElementValue exact(std::int64_t i) const {
     const std::uint64_t bits = load_bits(*figures_.unrounded, i);
-    ElementValue result{.hex = hex(DType::float64, bits),
-                        .value = decode(DType::float64, bits),
-                        .decoded = {},
-                        .score = {}};
+    ElementValue result{
+        .hex = hex(DType::float64, bits), .value = decode(DType::float64, bits), .decoded = {}, .score = {}};
     if (narrow_.scales != nullptr) result.decoded = result.value * scale(figures_.scales, i);
     return result;
   }
@@ -401,7 +439,8 @@ class BoundJudge : public ElementJudge {
 
 }  // namespace
 
-std::unique_ptr<ElementJudge> plain_judge(const Tensor& reference, const Tensor& subject, const Limits& limits) {
+std::unique_ptr<ElementJudge> plain_judge(const Tensor& reference, const Tensor& subject,
+                                          const Limits& limits) {
   return std::make_unique<PlainJudge>(reference, subject, limits);
 }
 
@@ -418,18 +457,18 @@ std::unique_ptr<ElementJudge> scales_judge(Quantised reference, Quantised subjec
     return std::make_unique<ScalesJudge>(reference, subject, limits);
   }
   Limits alone = limits;
-  if (alone.rule.kind == Rule::Kind::ulp) alone.rule = Rule{};
+  if (alone.rule.ulp > 0) alone.rule = Rule{};
   alone.ordering_in_rms = 0;
   return std::make_unique<PlainJudge>(*reference.scales, *subject.scales, alone);
 }
 
-std::unique_ptr<ElementJudge> bytes_judge(const Tensor& reference, const Tensor& subject, const PackedRow& layout,
-                                          const Limits& limits) {
+std::unique_ptr<ElementJudge> bytes_judge(const Tensor& reference, const Tensor& subject,
+                                          const PackedRow& layout, const Limits& limits) {
   return std::make_unique<BytesJudge>(reference, subject, layout, limits);
 }
 
-std::unique_ptr<ElementJudge> bound_judge(Quantised narrow, const Tensor& wide, WideFigures figures, bool is_scale,
-                                          bool wide_is_reference) {
+std::unique_ptr<ElementJudge> bound_judge(Quantised narrow, const Tensor& wide, WideFigures figures,
+                                          bool is_scale, bool wide_is_reference) {
   return std::make_unique<BoundJudge>(narrow, wide, figures, is_scale, wide_is_reference);
 }
 

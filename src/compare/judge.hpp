@@ -18,7 +18,7 @@ struct Judgement {
   bool within = false;       ///< within the rule
   bool ordering = false;     ///< within the limit of another summation order
   std::int64_t ulp = 0;
-  double absolute = 0;       ///< of the dequantised values
+  double absolute = 0;  ///< of the dequantised values
   double relative = 0;
   std::optional<double> ratio;  ///< against the wide engine
 };
@@ -38,7 +38,8 @@ class ElementJudge {
 };
 
 /// Tensors of the same dtype and shape, or float tensors of two dtypes.
-std::unique_ptr<ElementJudge> plain_judge(const Tensor& reference, const Tensor& subject, const Limits& limits);
+std::unique_ptr<ElementJudge> plain_judge(const Tensor& reference, const Tensor& subject,
+                                          const Limits& limits);
 
 /// A tensor of codes and its scales on both sides.
 struct Quantised {
@@ -51,8 +52,8 @@ std::unique_ptr<ElementJudge> codes_judge(Quantised reference, Quantised subject
 std::unique_ptr<ElementJudge> scales_judge(Quantised reference, Quantised subject, const Limits& limits);
 
 /// Rows of `page_bytes`, or pages of `layout.rows` rows, as uint8 [row, byte].
-std::unique_ptr<ElementJudge> bytes_judge(const Tensor& reference, const Tensor& subject, const PackedRow& layout,
-                                          const Limits& limits);
+std::unique_ptr<ElementJudge> bytes_judge(const Tensor& reference, const Tensor& subject,
+                                          const PackedRow& layout, const Limits& limits);
 
 /// The wide engine's figures of one tensor. Codes are judged in units of its own block scale.
 struct WideFigures {
@@ -62,7 +63,7 @@ struct WideFigures {
 };
 /// `narrow` is the other side. ratio = distance of the float64 value from the interval that rounds to the
 /// element, divided by the bound: 0 inside, at most 1 where the bound explains it.
-std::unique_ptr<ElementJudge> bound_judge(Quantised narrow, const Tensor& wide, WideFigures figures, bool is_scale,
-                                          bool wide_is_reference);
+std::unique_ptr<ElementJudge> bound_judge(Quantised narrow, const Tensor& wide, WideFigures figures,
+                                          bool is_scale, bool wide_is_reference);
 
 }  // namespace dsv4::compare

@@ -24,7 +24,8 @@ const LayerObservation* wide_side(const LayerObservation& layer, TensorId id, co
   const auto exact = layer.unrounded.find(id);
   const auto bound = layer.bounds.find(id);
   if (exact == layer.unrounded.end() || bound == layer.bounds.end()) return nullptr;
-  const bool fits = exact->second.elements() == tensor.elements() && bound->second.elements() == tensor.elements() &&
+  const bool fits = exact->second.elements() == tensor.elements() &&
+                    bound->second.elements() == tensor.elements() &&
                     exact->second.dtype() == DType::float64 && bound->second.dtype() == DType::float64;
   return fits ? &layer : nullptr;
 }
@@ -73,8 +74,11 @@ Inputs worse(Inputs a, Inputs b) {
 }
 
 LayerComparer::LayerComparer(const Context& context, int layer, const LayerComparer* previous)
-    : context_(context), layer_(layer), kind_(context.reference_info.config.layers[static_cast<std::size_t>(layer)]),
-      previous_(previous), meaning_(context.reference_info, context.reference, layer) {}
+    : context_(context),
+      layer_(layer),
+      kind_(context.reference_info.config.layers[static_cast<std::size_t>(layer)]),
+      previous_(previous),
+      meaning_(context.reference_info, context.reference, layer) {}
 
 const LayerObservation& LayerComparer::side(bool reference) const {
   return (reference ? context_.reference : context_.subject).layers[static_cast<std::size_t>(layer_)];
@@ -91,8 +95,12 @@ void LayerComparer::run(StepComparison& out) {
     const Tensor* reference = find(true, id);
     const Tensor* subject = find(false, id);
     if (reference == nullptr && subject == nullptr) continue;
-    Skip skip{Skip::Kind::skipped, context_.reference.step, layer_, std::string(name(info(id).stage)),
-              std::string(info(id).name), ""};
+    Skip skip{Skip::Kind::skipped,
+              context_.reference.step,
+              layer_,
+              std::string(name(info(id).stage)),
+              std::string(info(id).name),
+              ""};
     if (context_.options.wanted && !context_.options.wanted(layer_, id)) {
       skip.reason = context_.options.unwanted_reason;
       out.skips.push_back(std::move(skip));
@@ -108,7 +116,8 @@ void LayerComparer::run(StepComparison& out) {
   }
 }
 
-void LayerComparer::compare(TensorId id, const Tensor& reference, const Tensor& subject, StepComparison& out) {
+void LayerComparer::compare(TensorId id, const Tensor& reference, const Tensor& subject,
+                            StepComparison& out) {
   Comparison result;
   result.step = context_.reference.step;
   result.layer = layer_;
@@ -211,7 +220,8 @@ DontCare LayerComparer::dont_care(TensorId id, const Tensor& tensor) const {
   return result;
 }
 
-void LayerComparer::compare_values(TensorId id, const Tensor& reference, const Tensor& subject, Comparison& result) {
+void LayerComparer::compare_values(TensorId id, const Tensor& reference, const Tensor& subject,
+                                   Comparison& result) {
   const TensorClass kind = tensor_class(id);
   const DontCare ignored = dont_care(id, reference);
   const Limits limits{context_.rules.rule(id),
@@ -219,7 +229,8 @@ void LayerComparer::compare_values(TensorId id, const Tensor& reference, const T
   const LayerObservation* wide_reference = wide_side(side(true), id, reference);
   const LayerObservation* wide_subject = wide_side(side(false), id, subject);
   // A bound is a statement about the same stage inputs; on other inputs the tensor's rule decides.
-  const bool bounded = (wide_reference != nullptr) != (wide_subject != nullptr) && is_float(reference.dtype());
+  const bool bounded =
+      (wide_reference != nullptr) != (wide_subject != nullptr) && is_float(reference.dtype());
   const bool by_bound = bounded && inputs_of(id, false, nullptr) == Inputs::identical;
   if (by_bound) result.rule = "bound";
 
@@ -264,14 +275,15 @@ void LayerComparer::compare_values(TensorId id, const Tensor& reference, const T
   };
   if (reference.shape() != subject.shape()) return;
   result.reference_nonfinite = scan_nonfinite(reference, ignored);
-  result.subject_nonfinite =
-      result.verdict == Verdict::equal && reference.dtype() == subject.dtype() ? result.reference_nonfinite
-                                                                               : scan_nonfinite(subject, ignored);
+  result.subject_nonfinite = result.verdict == Verdict::equal && reference.dtype() == subject.dtype()
+                                 ? result.reference_nonfinite
+                                 : scan_nonfinite(subject, ignored);
   explain(result.reference_nonfinite);
   explain(result.subject_nonfinite);
 }
 
-void LayerComparer::compare_set(TensorId id, const Tensor& reference, const Tensor& subject, Comparison& result) {
+void LayerComparer::compare_set(TensorId id, const Tensor& reference, const Tensor& subject,
+                                Comparison& result) {
   const std::vector<bool> judged = judged_rows(id, reference);
   RowVerdicts verdicts;
   if (id == TensorId::selected) {
@@ -301,7 +313,8 @@ void LayerComparer::compare_set(TensorId id, const Tensor& reference, const Tens
   count_requests(id, rows, result);
 }
 
-void LayerComparer::count_requests(TensorId id, const std::vector<std::int64_t>& rows, Comparison& result) const {
+void LayerComparer::count_requests(TensorId id, const std::vector<std::int64_t>& rows,
+                                   Comparison& result) const {
   if (rows.empty()) return;
   const std::vector<RowOwner> owners = meaning_.rows(id);
   std::set<std::int32_t> all;
@@ -317,8 +330,8 @@ void LayerComparer::count_requests(TensorId id, const std::vector<std::int64_t>&
   result.requests_touched = static_cast<std::int64_t>(touched.size());
 }
 
-// A tensor that neither side has may be one that this run does not make (a window-only layer's entries, a step
-// that finishes no entry), or one that was left out of a dump.
+// A tensor that neither side has may be one that this run does not make (a window-only layer's entries, a
+// step that finishes no entry), or one that was left out of a dump.
 bool LayerComparer::applies(TensorId id) const {
   const TensorInfo& tensor = info(id);
   const auto order = execution_order(kind_, false);
@@ -359,7 +372,8 @@ Inputs LayerComparer::inputs_of(TensorId id, bool made_from_too, std::vector<std
   for (const Cache cache : inputs.caches) {
     if (!has_cache(kind_, cache)) continue;
     const auto found = context_.caches.find({layer_, cache});
-    add(found == context_.caches.end() ? Inputs::identical : found->second, "cache " + std::string(name(cache)));
+    add(found == context_.caches.end() ? Inputs::identical : found->second,
+        "cache " + std::string(name(cache)));
   }
   if (id == TensorId::hidden && previous_ != nullptr && context_.reference_info.config.chain) {
     const std::string prefix = "layer " + std::to_string(layer_ - 1) + " ";

@@ -16,8 +16,8 @@
 
 namespace dsv4::compare {
 
-/// The tensors of a layer kind: stages in execution order, each tensor after those of its stage that it is made
-/// from.
+/// The tensors of a layer kind: stages in execution order, each tensor after those of its stage that it is
+/// made from.
 std::vector<TensorId> comparison_order(LayerKind kind);
 
 /// What is known about a cache or tensor on both sides, in terms of what a reader of it inherits.

@@ -14,7 +14,9 @@ std::int32_t int_at(const Tensor& tensor, std::int64_t row) {
   return tensor.as<std::int32_t>()[static_cast<std::size_t>(row)];
 }
 
-bool is_first_axis(TensorId id, std::string_view axis) { return info(id).dims.starts_with(axis); }
+bool is_first_axis(TensorId id, std::string_view axis) {
+  return info(id).dims.starts_with(axis);
+}
 
 struct EntryTables {
   TensorId request;

@@ -46,6 +46,8 @@ std::int64_t summed_terms(TensorId id, const Geometry& geometry) {
   }
 }
 
-double ordering_limit_in_rms(std::int64_t terms) { return 16 * 0x1p-24 * std::sqrt(static_cast<double>(terms)); }
+double ordering_limit_in_rms(std::int64_t terms) {
+  return 16 * 0x1p-24 * std::sqrt(static_cast<double>(terms));
+}
 
 }  // namespace dsv4::compare

@@ -1,9 +1,10 @@
 /// How far two results of the same sum in another order lie apart: the limit of the verdict `ordering_only`.
 ///
 /// A sum of n products in f32, whatever its order, errs by about sqrt(n) units of 2^-24 of the result's usual
-/// size when roundings are independent. The limit is 16 times that, in units of the tensor's RMS (two results,
-/// eight deviations each), plus one step of the tensor's own format for the last rounding. It is a yardstick for
-/// naming differences, not a proof; the wide engine's bounds are proofs. Stages that add nothing have no limit.
+/// size when roundings are independent. The limit is 16 times that, in units of the tensor's RMS (two
+/// results, eight deviations each), plus one step of the tensor's own format for the last rounding. It is a
+/// yardstick for naming differences, not a proof; the wide engine's bounds are proofs. Stages that add
+/// nothing have no limit.
 #pragma once
 
 #include <cstdint>

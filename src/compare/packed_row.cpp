@@ -19,15 +19,19 @@ struct Pair {
   TensorId scales;
 };
 constexpr Pair kPairs[]{
-    {TensorId::hidden_codes, TensorId::hidden_scales},     {TensorId::window_codes, TensorId::window_scales},
-    {TensorId::compress_codes, TensorId::compress_scales}, {TensorId::indexer_codes, TensorId::indexer_scales},
-    {TensorId::query_codes, TensorId::query_scales},       {TensorId::o_latent_codes, TensorId::o_latent_scales},
+    {TensorId::hidden_codes, TensorId::hidden_scales},
+    {TensorId::window_codes, TensorId::window_scales},
+    {TensorId::compress_codes, TensorId::compress_scales},
+    {TensorId::indexer_codes, TensorId::indexer_scales},
+    {TensorId::query_codes, TensorId::query_scales},
+    {TensorId::o_latent_codes, TensorId::o_latent_scales},
 };
 
 }  // namespace
 
 std::string_view name(PackedPart part) {
-  constexpr std::array<std::string_view, 5> kNames{"codes", "rope", "scales", "spare byte", "behind the last row"};
+  constexpr std::array<std::string_view, 5> kNames{"codes", "rope", "scales", "spare byte",
+                                                   "behind the last row"};
   return kNames[static_cast<std::size_t>(part)];
 }
 

@@ -1,5 +1,6 @@
 /// Where a byte of a packed row or page stands: code, RoPE, scale, spare. A page holds the values of all its
-/// rows, then their scales; a row by itself (`page_bytes`) is a page of one row. Byte constants: model/layout.hpp.
+/// rows, then their scales; a row by itself (`page_bytes`) is a page of one row. Byte constants:
+/// model/layout.hpp.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ struct PackedRow {
   Kind kind{};
   int value_bytes = 0;
   int scale_bytes = 0;
-  int block = 0;           ///< codes a scale
-  std::int64_t rows = 1;   ///< of the page
+  int block = 0;          ///< codes a scale
+  std::int64_t rows = 1;  ///< of the page
 
   /// By the length of a row by itself: 584, 132 or 68; empty for any other.
   static std::optional<PackedRow> of_row_bytes(std::int64_t bytes);

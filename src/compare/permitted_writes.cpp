@@ -31,7 +31,8 @@ class Collector {
       paged(Cache::window, *live.tables, live.request, p, config_.cache.swa_page, false);
     }
     if (!has_compressor(kind_)) return;
-    for (std::int32_t j = 0; j < live_entries(kind_, n); ++j) entry_rows(*live.tables, live.request, j, false);
+    for (std::int32_t j = 0; j < live_entries(kind_, n); ++j)
+      entry_rows(*live.tables, live.request, j, false);
     for (std::int32_t p = first_live_state(kind_, n); p < n; ++p) {
       if (online()) continue;
       state_rows(*live.tables, live.request, live.state_base, p, false, false);
@@ -40,9 +41,7 @@ class Collector {
   }
 
  private:
-  bool online() const {
-    return kind_ == LayerKind::hca && config_.cache.c128_state == C128State::online;
-  }
+  bool online() const { return kind_ == LayerKind::hca && config_.cache.c128_state == C128State::online; }
   std::int64_t bank(std::int32_t base, std::int32_t bank) const {
     return std::int64_t{base} * online_banks(config_.cache) + bank;
   }
@@ -78,7 +77,8 @@ class Collector {
   void state_rows(const BlockTables& tables, std::int32_t request, std::int32_t base, std::int32_t p,
                   bool main_required, bool index_required, bool main = true, bool indexer = true) {
     const bool csa = kind_ == LayerKind::csa;
-    const bool ring = csa ? config_.cache.c4_state == C4State::ring : config_.cache.c128_state == C128State::ring;
+    const bool ring =
+        csa ? config_.cache.c4_state == C4State::ring : config_.cache.c128_state == C128State::ring;
     const int ring_rows = csa ? ring_rows_c4(config_.cache) : ring_rows_c128(config_.cache);
     const int page_rows = csa ? layout::kStatePageRowsC4 : layout::kStatePageRowsC128;
     const auto one = [&](Cache cache, bool required) {
@@ -99,7 +99,8 @@ class Collector {
 
   void entry_rows(const BlockTables& tables, std::int32_t request, std::int32_t j, bool required) {
     const bool csa = kind_ == LayerKind::csa;
-    paged(Cache::entries, tables, request, j, csa ? config_.cache.c4_page : config_.cache.c128_page, required);
+    paged(Cache::entries, tables, request, j, csa ? config_.cache.c4_page : config_.cache.c128_page,
+          required);
     if (csa) paged(Cache::index_entries, tables, request, j, config_.cache.index_page, required);
   }
 

@@ -22,7 +22,8 @@ struct ClassInfo {
 
 // Defaults of the set `values`. Activations are bf16 (a step is 2^-8 of the value) and pass through several
 // roundings in any implementation; f32 values come from bf16 operands, so only their sums differ, unless an
-// engine rounds them to bf16; codes may fall to the other side of a rounding boundary, hence one step.
+// engine rounds them to bf16; codes may fall to the other side of a rounding boundary, hence one step, and
+// carry on the error of the activation that they quantise.
 constexpr std::array<ClassInfo, kTensorClassCount> kClasses{{
     {TensorClass::input, "input", "bits"},
     {TensorClass::activation, "activation", "rms:0.03+rel:0.03"},
@@ -30,9 +31,9 @@ constexpr std::array<ClassInfo, kTensorClassCount> kClasses{{
     {TensorClass::state, "state", "rms:0.01+rel:0.01"},
     {TensorClass::score, "score", "rms:0.03+rel:0.03"},
     {TensorClass::lse, "lse", "abs:0.02+rel:0.01"},
-    {TensorClass::codes, "codes", "ulp:1"},
-    {TensorClass::scales, "scales", "ulp:1"},
-    {TensorClass::bytes, "bytes", "ulp:1"},
+    {TensorClass::codes, "codes", "ulp:1+rms:0.03"},
+    {TensorClass::scales, "scales", "ulp:1+rms:0.03"},
+    {TensorClass::bytes, "bytes", "ulp:1+rms:0.03"},
     {TensorClass::index, "index", "bits"},
     {TensorClass::selection, "selection", "rank"},
 }};
@@ -79,9 +80,20 @@ double parse_number(std::string_view text, std::string_view whole) {
   return value;
 }
 
+int parse_steps(std::string_view text, std::string_view whole) {
+  int steps = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
+  if (error != std::errc() || end != text.data() + text.size() || steps < 0) {
+    throw UsageError(fmt::format("rule '{}': '{}' is not a whole number of at least 0", whole, text));
+  }
+  return steps;
+}
+
 }  // namespace
 
-std::string_view name(RuleSet set) { return kSetNames[static_cast<std::size_t>(set)]; }
+std::string_view name(RuleSet set) {
+  return kSetNames[static_cast<std::size_t>(set)];
+}
 
 RuleSet rule_set_named(std::string_view name) {
   const auto found = std::ranges::find(kSetNames, name);
@@ -94,31 +106,29 @@ RuleSet rule_set_named(std::string_view name) {
 Rule parse_rule(std::string_view text) {
   if (text == "bits") return {};
   if (text == "rank") return {.kind = Rule::Kind::rank};
-  if (text.starts_with("ulp:")) {
-    const std::string_view digits = text.substr(4);
-    Rule rule{.kind = Rule::Kind::ulp};
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rule.ulp);
-    if (error != std::errc() || end != digits.data() + digits.size() || rule.ulp < 0) {
-      throw UsageError(fmt::format("rule '{}': '{}' is not a whole number of at least 0", text, digits));
-    }
-    return rule;
-  }
-  Rule rule{.kind = Rule::Kind::tolerance};
+  Rule rule;
+  bool tolerance = false;
   std::string_view rest = text;
   do {
     const std::size_t plus = rest.find('+');
     const std::string_view term = rest.substr(0, plus);
     rest = plus == std::string_view::npos ? std::string_view() : rest.substr(plus + 1);
+    if (term.starts_with("ulp:")) {
+      rule.ulp = parse_steps(term.substr(4), text);
+      continue;
+    }
+    tolerance = true;
     double* target = term.starts_with("abs:")   ? &rule.absolute
                      : term.starts_with("rms:") ? &rule.rms
                      : term.starts_with("rel:") ? &rule.relative
                                                 : nullptr;
     if (target == nullptr) {
-      throw UsageError(fmt::format(
-          "rule '{}': expected bits, ulp:N, rank, or a sum of abs:X, rms:X and rel:X", text));
+      throw UsageError(
+          fmt::format("rule '{}': expected bits, rank, or a sum of ulp:N, abs:X, rms:X and rel:X", text));
     }
     *target = parse_number(term.substr(4), text);
   } while (!rest.empty());
+  rule.kind = tolerance ? Rule::Kind::tolerance : Rule::Kind::ulp;
   return rule;
 }
 
@@ -134,6 +144,7 @@ std::string to_string(const Rule& rule) {
       break;
   }
   std::string text;
+  if (rule.ulp > 0) text = fmt::format("ulp:{}", rule.ulp);
   const auto add = [&text](std::string_view key, double value) {
     if (value > 0) text += fmt::format("{}{}:{}", text.empty() ? "" : "+", key, value);
   };
@@ -273,8 +284,12 @@ const Rules::Entry& Rules::other(std::string_view path) const {
   return *found;
 }
 
-const Rule& Rules::rule(std::string_view path) const { return other(path).rule; }
+const Rule& Rules::rule(std::string_view path) const {
+  return other(path).rule;
+}
 
-bool Rules::only_equal_passes(std::string_view path) const { return other(path).only_equal; }
+bool Rules::only_equal_passes(std::string_view path) const {
+  return other(path).only_equal;
+}
 
 }  // namespace dsv4::compare

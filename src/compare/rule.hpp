@@ -1,11 +1,14 @@
-/// Comparison rules as data: one rule for each class of tensors, two rule sets, overrides from the command line.
+/// Comparison rules as data: one rule for each class of tensors, two rule sets, overrides from the command
+/// line.
 ///
-/// `bits` is for engines that promise the same bits: only equal passes. `values` is for foreign implementations:
-/// everything but `diverged` passes. A rule is written
-///   bits | ulp:N | rank | a sum of abs:X, rms:X and rel:X        for example "ulp:2" or "rms:1e-3+rel:0.01"
-/// `ulp:N` counts steps of the tensor's own format (codes: steps of the code at the block's scale). A tolerance
-/// accepts |a - b| <= abs + rms * RMS of the reference tensor + rel * |reference|. `rank` is for selections: sets
-/// of indices, judged with the scores. Errors: UsageError naming the text.
+/// `bits` is for engines that promise the same bits: only equal passes. `values` is for foreign
+/// implementations: everything but `diverged` passes. A rule is written
+///   bits | rank | a sum of ulp:N, abs:X, rms:X and rel:X        for example "ulp:2" or "rms:1e-3+rel:0.01"
+/// `ulp:N` counts steps of the tensor's own format (codes: steps of the code at the block's scale). A
+/// tolerance accepts |a - b| <= abs + rms * RMS of the reference + rel * |reference|, where the RMS is that
+/// of the tensor (codes, scales and packed bytes: of the block, dequantised). A sum with both accepts what
+/// either accepts: near zero a step is far smaller than the error that any input carries. `rank` is for
+/// selections: sets of indices, judged with the scores. Errors: UsageError naming the text.
 #pragma once
 
 #include <array>
@@ -26,7 +29,7 @@ RuleSet rule_set_named(std::string_view name);
 struct Rule {
   enum class Kind : std::uint8_t { bits, ulp, tolerance, rank };
   Kind kind = Kind::bits;
-  int ulp = 0;
+  int ulp = 0;  ///< a tolerance may have it as well
   double absolute = 0;
   double rms = 0;
   double relative = 0;

@@ -40,7 +40,9 @@ Indices without(const Indices& from, const Indices& what) {
   return rest;
 }
 
-bool has_repeats(const Indices& sorted) { return std::ranges::adjacent_find(sorted) != sorted.end(); }
+bool has_repeats(const Indices& sorted) {
+  return std::ranges::adjacent_find(sorted) != sorted.end();
+}
 
 double score(const Tensor& tensor, std::int64_t row, std::int32_t entry) {
   return decode(tensor.dtype(), load_bits(tensor, row * tensor.dim(1) + entry));
@@ -52,7 +54,9 @@ bool better(double a, double b) {
   if (std::isnan(b)) return true;
   return a > b;
 }
-bool ties(double a, double b) { return !better(a, b) && !better(b, a); }
+bool ties(double a, double b) {
+  return !better(a, b) && !better(b, a);
+}
 
 double worst_of(const Tensor& scores, std::int64_t row, const Indices& entries) {
   double worst = score(scores, row, entries.front());
@@ -99,7 +103,8 @@ Decision decide_by_bounds(const Row& row, std::int64_t index, const SelectionSco
       decision.ratio = std::max(*decision.ratio, ratio);
     }
   }
-  if (*decision.ratio > 1) decision = {Verdict::diverged, "beyond the bounds of the scores at the cut", decision.ratio};
+  if (*decision.ratio > 1)
+    decision = {Verdict::diverged, "beyond the bounds of the scores at the cut", decision.ratio};
   return decision;
 }
 
@@ -107,7 +112,8 @@ Decision decide_row(const Row& row, std::int64_t index, const SelectionScores& s
   if (row.lost.empty() && row.gained.empty()) return {Verdict::value_equal, "same set in another order", {}};
   if (row.reference.size() != row.subject.size()) {
     return {Verdict::diverged,
-            fmt::format("{} selected against {}", row.reference.size(), row.subject.size()), {}};
+            fmt::format("{} selected against {}", row.reference.size(), row.subject.size()),
+            {}};
   }
   if (scores.visible == nullptr) return {Verdict::diverged, "the scores are not at hand", {}};
   const std::int32_t visible = scores.visible->as<std::int32_t>()[static_cast<std::size_t>(index)];
@@ -134,7 +140,9 @@ Decision decide_row(const Row& row, std::int64_t index, const SelectionScores& s
   return {Verdict::diverged, "not the best by its scores, or the scores differ", {}};
 }
 
-bool worse(Verdict a, Verdict b) { return static_cast<int>(a) > static_cast<int>(b); }
+bool worse(Verdict a, Verdict b) {
+  return static_cast<int>(a) > static_cast<int>(b);
+}
 
 using DecideRow = std::function<Decision(const Row&, std::int64_t)>;
 
@@ -208,7 +216,8 @@ RowVerdicts compare_rows(const Tensor& reference, const Tensor& subject, const s
   if (shown_outside >= 0) shown = shown_outside;
   if (shown < 0) return verdicts;
   result.first = {shown / width, shown % width};
-  for (const auto& [side, tensor] : {std::pair{&result.reference, &reference}, std::pair{&result.subject, &subject}}) {
+  for (const auto& [side, tensor] :
+       {std::pair{&result.reference, &reference}, std::pair{&result.subject, &subject}}) {
     const std::uint64_t bits = load_bits(*tensor, shown);
     *side = {.hex = hex(DType::int32, bits), .value = decode(DType::int32, bits), .decoded = {}, .score = {}};
   }
@@ -222,7 +231,8 @@ RowVerdicts compare_selection(const Tensor& reference, const Tensor& subject, co
   std::int64_t shown = -1;
   RowVerdicts verdicts = compare_rows(
       reference, subject, judged,
-      [&scores](const Row& row, std::int64_t index) { return decide_row(row, index, scores); }, result, shown);
+      [&scores](const Row& row, std::int64_t index) { return decide_row(row, index, scores); }, result,
+      shown);
   if (shown < 0) return verdicts;
   const auto scored = [&](ElementValue& value, const Tensor* tensor) {
     if (tensor == nullptr || value.value < 0 || value.value >= static_cast<double>(tensor->dim(1))) return;
@@ -239,7 +249,8 @@ RowVerdicts compare_lists(const Tensor& reference, const Tensor& subject, const 
   return compare_rows(
       reference, subject, judged,
       [&selection](const Row& row, std::int64_t index) -> Decision {
-        if (row.lost.empty() && row.gained.empty()) return {Verdict::value_equal, "same set in another order", {}};
+        if (row.lost.empty() && row.gained.empty())
+          return {Verdict::value_equal, "same set in another order", {}};
         const auto found = selection.find(index);
         if (found == selection.end() || row.lost.size() != row.gained.size()) {
           return {Verdict::diverged, "another set of keys", {}};

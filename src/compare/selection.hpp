@@ -2,7 +2,8 @@
 ///
 /// Order does not matter to the verdict, the set does. A row whose set differs is
 ///   tie_swap     the exchanged entries score exactly the cut value on both sides
-///   within_rule  the exchanged entries lie within the wide engine's bounds of the cut, or each side chose the
+///   within_rule  the exchanged entries lie within the wide engine's bounds of the cut, or each side chose
+///   the
 ///                best by its own scores and these scores pass their rule
 ///   diverged     otherwise: wrong count, repeated or invisible entry, better entry left out, scores unknown
 #pragma once

@@ -16,7 +16,8 @@ constexpr TensorId kCompressFinish[]{compress_pooled};
 constexpr TensorId kIndexerRows[]{indexer_kv, indexer_score_raw};
 constexpr TensorId kIndexerFinish[]{indexer_pooled};
 constexpr TensorId kIndexerQuery[]{q_latent, hidden};
-constexpr TensorId kIndexerScore[]{query_codes, query_scales, query_weights, indexer_page_bytes, indexer_slot};
+constexpr TensorId kIndexerScore[]{query_codes, query_scales, query_weights, indexer_page_bytes,
+                                   indexer_slot};
 constexpr TensorId kIndexerSelect[]{scores, visible};
 constexpr TensorId kLists[]{selected, selected_count};
 constexpr TensorId kCore[]{q,
@@ -62,8 +63,8 @@ constexpr TensorId kQuantisedLatent[]{o_latent, o_latent_codes, o_latent_scales}
 constexpr TensorId kWindowRows[]{window_page_bytes};
 constexpr TensorId kEntryRows[]{compress_page_bytes, compress_slot};
 constexpr TensorId kIndexRows[]{indexer_page_bytes, indexer_slot};
-constexpr TensorId kStateRows[]{compress_state_kv, compress_state_score, compress_state_max, compress_state_sum,
-                                compress_state_slot};
+constexpr TensorId kStateRows[]{compress_state_kv, compress_state_score, compress_state_max,
+                                compress_state_sum, compress_state_slot};
 constexpr TensorId kIndexStateRows[]{indexer_state_kv, indexer_state_score, indexer_state_slot};
 
 template <TensorId... ids>
@@ -133,6 +134,8 @@ std::span<const TensorId> rows_written(Cache cache) {
   throw InternalError("unknown cache");
 }
 
-const StageInputs& stage_inputs(Stage stage) { return kInputs[static_cast<std::size_t>(stage)]; }
+const StageInputs& stage_inputs(Stage stage) {
+  return kInputs[static_cast<std::size_t>(stage)];
+}
 
 }  // namespace dsv4::compare

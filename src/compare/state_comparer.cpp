@@ -12,7 +12,8 @@
 namespace dsv4::compare {
 namespace {
 
-constexpr Cache kCaches[]{Cache::window, Cache::entries, Cache::index_entries, Cache::state, Cache::index_state};
+constexpr Cache kCaches[]{Cache::window, Cache::entries, Cache::index_entries, Cache::state,
+                          Cache::index_state};
 
 Comparison started(const LayerComparer::Context& context, int layer, std::string_view tensor) {
   Comparison result;
@@ -45,8 +46,9 @@ void compare_digest(const LayerComparer::Context& context, int layer, Cache cach
   caches[{layer, cache}] = inherited;
   if (a == reference.end() && b == subject.end()) return;
   if (a == reference.end() || b == subject.end()) {
-    out.skips.push_back(skipped(context, layer, name(cache), Skip::Kind::not_produced,
-                                a == reference.end() ? "no digest by the reference" : "no digest by the subject"));
+    out.skips.push_back(
+        skipped(context, layer, name(cache), Skip::Kind::not_produced,
+                a == reference.end() ? "no digest by the reference" : "no digest by the subject"));
     return;
   }
   Comparison result = started(context, layer, name(cache));
@@ -88,12 +90,13 @@ std::optional<PackedRow> page_layout(const RunConfig& config, int layer, std::st
   return std::nullopt;
 }
 
-Inputs compare_snapshot(const LayerComparer::Context& context, int layer, const std::string& tensor, const Tensor& a,
-                        const Tensor& b, Inputs inherited, StepComparison& out) {
+Inputs compare_snapshot(const LayerComparer::Context& context, int layer, const std::string& tensor,
+                        const Tensor& a, const Tensor& b, Inputs inherited, StepComparison& out) {
   Comparison result = started(context, layer, tensor);
   result.inputs = inherited;
   const std::optional<PackedRow> pages =
-      a.shape().size() == 2 ? page_layout(context.reference_info.config, layer, tensor, a.dim(1)) : std::nullopt;
+      a.shape().size() == 2 ? page_layout(context.reference_info.config, layer, tensor, a.dim(1))
+                            : std::nullopt;
   DontCare ignored;
   if (pages) {
     const auto left_out = [page = *pages](std::int64_t byte) {
@@ -109,7 +112,8 @@ Inputs compare_snapshot(const LayerComparer::Context& context, int layer, const 
     return pages ? bytes_judge(a, b, *pages, limits) : plain_judge(a, b, limits);
   };
   const std::vector<std::string> axes = pages ? axis_names("page,byte") : axis_names("row,channel");
-  scan_pair(a, b, ignored, {context.rules.only_equal_passes("state/" + tensor), inherited, axes}, judge, result);
+  scan_pair(a, b, ignored, {context.rules.only_equal_passes("state/" + tensor), inherited, axes}, judge,
+            result);
   if (!result.first.empty()) {
     if (pages) {
       const PackedByte where = pages->locate(result.first[1]);
@@ -122,7 +126,7 @@ Inputs compare_snapshot(const LayerComparer::Context& context, int layer, const 
     }
   }
   finish(context, result);
-  const Inputs status = result.failed                          ? Inputs::different
+  const Inputs status = result.failed                      ? Inputs::different
                         : result.verdict == Verdict::equal ? Inputs::identical
                                                            : Inputs::within_rule;
   out.comparisons.push_back(std::move(result));
@@ -152,8 +156,9 @@ void compare_writes(const LayerComparer::Context& context, int layer, StepCompar
   const auto& b = context.subject.layers[static_cast<std::size_t>(layer)].writes;
   if (a.empty() && b.empty()) return;
   if (a.empty() || b.empty()) {
-    out.skips.push_back(skipped(context, layer, "writes", Skip::Kind::not_produced,
-                                a.empty() ? "no list of writes by the reference" : "no list of writes by the subject"));
+    out.skips.push_back(
+        skipped(context, layer, "writes", Skip::Kind::not_produced,
+                a.empty() ? "no list of writes by the reference" : "no list of writes by the subject"));
     return;
   }
   const WriteMap reference = last_writes(a);
@@ -163,7 +168,8 @@ void compare_writes(const LayerComparer::Context& context, int layer, StepCompar
   result.inputs = Inputs::identical;
   const auto miss = [&](const WriteKey& key, std::string_view what) {
     ++result.mismatches;
-    if (result.note.empty()) result.note = fmt::format("{}: {}", what, describe(context.reference_info.config, key));
+    if (result.note.empty())
+      result.note = fmt::format("{}: {}", what, describe(context.reference_info.config, key));
   };
   for (const auto& [key, write] : reference) {
     ++result.elements;
@@ -182,8 +188,8 @@ void compare_writes(const LayerComparer::Context& context, int layer, StepCompar
 
 }  // namespace
 
-void compare_state(const LayerComparer::Context& context, int layer, const LayerComparer& rows, CacheStatus& caches,
-                   StepComparison& out) {
+void compare_state(const LayerComparer::Context& context, int layer, const LayerComparer& rows,
+                   CacheStatus& caches, StepComparison& out) {
   const LayerKind kind = context.reference_info.config.layers[static_cast<std::size_t>(layer)];
   compare_writes(context, layer, out);
   std::array<Inputs, kCacheCount> inherited{};

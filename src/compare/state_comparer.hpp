@@ -7,7 +7,7 @@ namespace dsv4::compare {
 
 /// Appends comparisons of layer `layer` and brings `caches` to their status after the step. `rows` knows what
 /// the step wrote.
-void compare_state(const LayerComparer::Context& context, int layer, const LayerComparer& rows, CacheStatus& caches,
-                   StepComparison& out);
+void compare_state(const LayerComparer::Context& context, int layer, const LayerComparer& rows,
+                   CacheStatus& caches, StepComparison& out);
 
 }  // namespace dsv4::compare

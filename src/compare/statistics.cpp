@@ -58,14 +58,18 @@ class Values {
     const std::optional<TensorId> scales = scales_of(id);
     if (scales && tensor.dtype() != DType::float64) scales_ = find(layer.tensors, *scales);
     dims_ = tensor.shape().empty() ? 1 : std::max<std::int64_t>(tensor.shape().back(), 1);
-    count_ = scales_ == nullptr || scales_->shape().empty() ? 1 : std::max<std::int64_t>(scales_->shape().back(), 1);
+    count_ = scales_ == nullptr || scales_->shape().empty()
+                 ? 1
+                 : std::max<std::int64_t>(scales_->shape().back(), 1);
   }
   double scale(std::int64_t i) const {
     if (scales_ == nullptr) return 1;
     const std::int64_t block = std::min(i % dims_ / std::max<std::int64_t>(dims_ / count_, 1), count_ - 1);
     return decode(scales_->dtype(), load_bits(*scales_, i / dims_ * count_ + block));
   }
-  double operator()(std::int64_t i) const { return decode(tensor_.dtype(), load_bits(tensor_, i)) * scale(i); }
+  double operator()(std::int64_t i) const {
+    return decode(tensor_.dtype(), load_bits(tensor_, i)) * scale(i);
+  }
 
  private:
   const Tensor& tensor_;
@@ -78,8 +82,8 @@ bool has_statistics(TensorId id, const Tensor& tensor) {
   return is_float(tensor.dtype()) && tensor_class(id) != TensorClass::bytes;
 }
 
-TensorStatistics tensor_statistics(const StepObservation& step, const SourceInfo& info_of, int layer, TensorId id,
-                                   const Tensor& tensor) {
+TensorStatistics tensor_statistics(const StepObservation& step, const SourceInfo& info_of, int layer,
+                                   TensorId id, const Tensor& tensor) {
   const LayerObservation& observation = step.layers[static_cast<std::size_t>(layer)];
   const Values values(observation, id, tensor);
   const bool codes = tensor_class(id) == TensorClass::codes && std::isfinite(saturation(tensor.dtype()));
@@ -137,8 +141,8 @@ struct Difference {
 
 bool comparable(TensorId id, const Tensor& a, const Tensor& b) {
   const TensorClass kind = tensor_class(id);
-  return is_float(a.dtype()) && is_float(b.dtype()) && a.elements() == b.elements() && a.shape() == b.shape() &&
-         kind != TensorClass::bytes && kind != TensorClass::scales;
+  return is_float(a.dtype()) && is_float(b.dtype()) && a.elements() == b.elements() &&
+         a.shape() == b.shape() && kind != TensorClass::bytes && kind != TensorClass::scales;
 }
 
 Difference difference(const StepObservation& step, const StepObservation& yardstick, int layer, TensorId id) {
@@ -218,7 +222,8 @@ std::vector<TensorStatistics> statistics(const StepObservation& observation, con
   return rows;
 }
 
-std::vector<ErrorFigures> error_figures(const StepObservation& observation, const StepObservation& yardstick) {
+std::vector<ErrorFigures> error_figures(const StepObservation& observation,
+                                        const StepObservation& yardstick) {
   std::vector<ErrorFigures> rows;
   each_common(observation, yardstick, [&](int layer, TensorId id) {
     const Difference d = difference(observation, yardstick, layer, id);
@@ -254,7 +259,8 @@ void ErrorTable::add(const StepObservation& observation, const StepObservation& 
     sums.worst_in_rms = std::max(sums.worst_in_rms, in_rms(d.worst, d.yardstick_squares, d.elements));
     sums.codes += d.codes;
     sums.codes_differ += d.codes_differ;
-    if (d.worst_ratio && has_ratio(layer, id)) sums.worst_ratio = std::max(sums.worst_ratio.value_or(0), *d.worst_ratio);
+    if (d.worst_ratio && has_ratio(layer, id))
+      sums.worst_ratio = std::max(sums.worst_ratio.value_or(0), *d.worst_ratio);
   });
 }
 
@@ -268,7 +274,8 @@ std::vector<ErrorFigures> ErrorTable::rows() const {
     row.elements = sums.elements;
     row.frobenius_ratio = ratio_of_norms(sums.difference_squares, sums.yardstick_squares);
     row.worst_in_rms = sums.worst_in_rms;
-    if (sums.codes > 0) row.codes_differ = static_cast<double>(sums.codes_differ) / static_cast<double>(sums.codes);
+    if (sums.codes > 0)
+      row.codes_differ = static_cast<double>(sums.codes_differ) / static_cast<double>(sums.codes);
     row.worst_ratio = sums.worst_ratio;
     rows.push_back(row);
   }

@@ -19,12 +19,12 @@ struct TensorStatistics {
   int layer = 0;
   TensorId id{};
   std::int64_t elements = 0;
-  double minimum = 0;            ///< over finite elements
+  double minimum = 0;  ///< over finite elements
   double maximum = 0;
   double rms = 0;
   NonFinite nonfinite;
-  std::optional<double> clamped; ///< codes: share at the largest magnitude of the format (448 or 6)
-  std::optional<double> flushed; ///< codes: share that is zero
+  std::optional<double> clamped;  ///< codes: share at the largest magnitude of the format (448 or 6)
+  std::optional<double> flushed;  ///< codes: share that is zero
   std::map<int, std::int64_t> scale_exponents;  ///< scales: exponent -> count
 };
 
@@ -34,8 +34,8 @@ struct ErrorFigures {
   int layer = 0;
   TensorId id{};
   std::int64_t elements = 0;
-  double frobenius_ratio = 0;    ///< ||a - b|| / ||b||, b the yardstick; 0 / 0 is 0
-  double worst_in_rms = 0;       ///< max |a - b| / RMS(b)
+  double frobenius_ratio = 0;          ///< ||a - b|| / ||b||, b the yardstick; 0 / 0 is 0
+  double worst_in_rms = 0;             ///< max |a - b| / RMS(b)
   std::optional<double> codes_differ;  ///< share of codes that differ
   std::optional<double> worst_ratio;   ///< worst share of the stated bound (bound_check.hpp)
 };
@@ -49,8 +49,8 @@ std::vector<ErrorFigures> error_figures(const StepObservation& observation, cons
 /// Error figures pooled over steps and layers by stage and tensor: squares are added, worst figures kept.
 class ErrorTable {
  public:
-  /// With `judged`, worst ratios are those of the tensors that it judged by bound: elsewhere the inputs differ and
-  /// a ratio says nothing.
+  /// With `judged`, worst ratios are those of the tensors that it judged by bound: elsewhere the inputs
+  /// differ and a ratio says nothing.
   void add(const StepObservation& observation, const StepObservation& yardstick,
            const StepComparison* judged = nullptr);
   /// In catalogue order; step and layer are -1.

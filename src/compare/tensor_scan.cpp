@@ -12,7 +12,9 @@
 namespace dsv4::compare {
 namespace {
 
-std::int64_t row_count(const Tensor& tensor) { return tensor.shape().empty() ? 1 : tensor.dim(0); }
+std::int64_t row_count(const Tensor& tensor) {
+  return tensor.shape().empty() ? 1 : tensor.dim(0);
+}
 
 // Calls visit(element) for every judged element whose bytes differ; NaN payloads are left to the visitor.
 template <class Element, class Visit>
@@ -147,8 +149,8 @@ std::vector<std::int64_t> scan_pair(const Tensor& reference, const Tensor& subje
   if (!same_type && (rules.only_equal || !is_float(reference.dtype()) || !is_float(subject.dtype()))) {
     result.verdict = Verdict::diverged;
     result.mismatches = result.outside = result.elements;
-    result.note = fmt::format("other dtype: reference {}, subject {}", name(reference.dtype()),
-                              name(subject.dtype()));
+    result.note =
+        fmt::format("other dtype: reference {}, subject {}", name(reference.dtype()), name(subject.dtype()));
     return {};
   }
   const std::span<const std::byte> a = reference.bytes();
@@ -169,7 +171,8 @@ std::vector<std::int64_t> scan_pair(const Tensor& reference, const Tensor& subje
   std::int64_t worst_ulp = 0;
   for_each_difference(reference, subject, [&](std::int64_t row, std::int64_t element_of_row) {
     const std::int64_t element = row * width + element_of_row;
-    if (same_type && same_bits(reference.dtype(), load_bits(reference, element), load_bits(subject, element))) {
+    if (same_type &&
+        same_bits(reference.dtype(), load_bits(reference, element), load_bits(subject, element))) {
       return;
     }
     if (!dont_care.judges(row, element_of_row)) {
@@ -220,7 +223,8 @@ NonFinite scan_nonfinite(const Tensor& tensor, const DontCare& dont_care) {
   const std::int64_t width = tensor.row_elements();
   for (std::int64_t row = 0; row < row_count(tensor); ++row) {
     for (std::int64_t i = 0; i < width; ++i) {
-      if (!dont_care.judges(row, i) || is_finite(tensor.dtype(), load_bits(tensor, row * width + i))) continue;
+      if (!dont_care.judges(row, i) || is_finite(tensor.dtype(), load_bits(tensor, row * width + i)))
+        continue;
       if (result.count++ == 0) result.first = coordinate(tensor.shape(), row * width + i);
     }
   }

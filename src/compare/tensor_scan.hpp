@@ -17,7 +17,7 @@ namespace dsv4::compare {
 struct DontCare {
   std::vector<std::int64_t> judged;  ///< by row of the first axis: judged elements from its start; empty: all
   std::function<bool(std::int64_t element_of_row)> also;  ///< left out in every row; empty: nothing
-  std::int64_t also_in_row = 0;      ///< how many `also` holds for in a whole row
+  std::int64_t also_in_row = 0;                           ///< how many `also` holds for in a whole row
   std::string reason;
 
   bool nothing() const { return judged.empty() && !also; }
@@ -29,9 +29,9 @@ struct DontCare {
 
 /// How a pass decides.
 struct ScanRules {
-  bool only_equal = false;       ///< every mismatch is outside
+  bool only_equal = false;  ///< every mismatch is outside
   Inputs inputs = Inputs::unknown;
-  std::vector<std::string> axes; ///< names, for shared indices
+  std::vector<std::string> axes;  ///< names, for shared indices
 };
 
 /// Fills the figures of `result`: verdict, counts, worst distances, first mismatch, both values, shared axes.

@@ -15,11 +15,13 @@
 namespace dsv4::compare {
 namespace {
 
-constexpr Cache kCaches[]{Cache::window, Cache::entries, Cache::index_entries, Cache::state, Cache::index_state};
+constexpr Cache kCaches[]{Cache::window, Cache::entries, Cache::index_entries, Cache::state,
+                          Cache::index_state};
 
-// The physical form of a cache: units (pages, or single state rows), and where row k of a unit keeps its bytes.
+// The physical form of a cache: units (pages, or single state rows), and where row k of a unit keeps its
+// bytes.
 struct Form {
-  std::optional<Pool> pool;     ///< empty: addressed by state base
+  std::optional<Pool> pool;  ///< empty: addressed by state base
   std::int64_t units = 0;
   std::int64_t unit_rows = 1;
   std::int64_t value_bytes = 0;  ///< 0: rows are equal shares of the unit (state)
@@ -87,15 +89,17 @@ std::string row_name(const RunConfig& config, Cache cache, std::int32_t request,
                      cache == Cache::entries || cache == Cache::index_entries ? "entry" : "position", index);
 }
 
-using Tables = std::map<std::int32_t, std::pair<const BlockTables*, std::int32_t>>;  ///< request -> tables, base
+using Tables =
+    std::map<std::int32_t, std::pair<const BlockTables*, std::int32_t>>;  ///< request -> tables, base
 
 // Who holds a row, by the tables of the step and of the requests that were live before it.
-std::string owner_of(const RunConfig& config, Cache cache, const Form& form, std::int64_t unit, std::int64_t row,
-                     const Tables& tables) {
+std::string owner_of(const RunConfig& config, Cache cache, const Form& form, std::int64_t unit,
+                     std::int64_t row, const Tables& tables) {
   for (const auto& [request, held] : tables) {
     if (!form.pool) {
       if (unit / form.rows_per_base == held.second) {
-        return fmt::format("{} row {} of its state", request_name(config, request), unit % form.rows_per_base);
+        return fmt::format("{} row {} of its state", request_name(config, request),
+                           unit % form.rows_per_base);
       }
       continue;
     }
@@ -111,7 +115,8 @@ std::string owner_of(const RunConfig& config, Cache cache, const Form& form, std
 
 // Bytes of a cache that the step may change, beside the rows that the engine says it wrote.
 void permit_lifecycle(const RunConfig& config, const StepPlan& plan, const Form& form, Cache cache,
-                      std::set<std::int64_t>& whole_units, std::map<std::int64_t, std::int64_t>& copied_rows) {
+                      std::set<std::int64_t>& whole_units,
+                      std::map<std::int64_t, std::int64_t>& copied_rows) {
   const auto pages = [&](const std::vector<PageRef>& list) {
     for (const PageRef& page : list) {
       if (form.pool == page.pool) whole_units.insert(page.page);
@@ -134,7 +139,8 @@ void permit_lifecycle(const RunConfig& config, const StepPlan& plan, const Form&
     bases(plan.poison->state_bases);
   }
   for (const PageCopy& copy : plan.copies) {
-    if (form.pool == copy.pool) copied_rows[copy.to] = std::max<std::int64_t>(copied_rows[copy.to], copy.rows);
+    if (form.pool == copy.pool)
+      copied_rows[copy.to] = std::max<std::int64_t>(copied_rows[copy.to], copy.rows);
   }
 }
 
@@ -142,7 +148,12 @@ class CacheCheck {
  public:
   CacheCheck(const RunConfig& config, const StepPlan& plan, int layer, Cache cache, const Tables& tables,
              std::vector<Finding>& out)
-      : config_(config), plan_(plan), layer_(layer), cache_(cache), tables_(tables), out_(out),
+      : config_(config),
+        plan_(plan),
+        layer_(layer),
+        cache_(cache),
+        tables_(tables),
+        out_(out),
         form_(form_of(config, config.layers[static_cast<std::size_t>(layer)], cache)) {}
 
   const Form& form() const { return form_; }
@@ -176,8 +187,8 @@ class CacheCheck {
     for (const PermittedWrite& row : permitted) {
       if (row.cache != cache_ || !row.required || allowed[{row.slot, row.request, row.index}]) continue;
       add("write_missing", row.slot / form_.unit_rows, row.slot % form_.unit_rows, {},
-          fmt::format("{} was not written to slot {} of cache {}", row_name(config_, cache_, row.request, row.index),
-                      row.slot, name(cache_)));
+          fmt::format("{} was not written to slot {} of cache {}",
+                      row_name(config_, cache_, row.request, row.index), row.slot, name(cache_)));
     }
     if (plan_.fill) {
       // Synthetic rows are put in from outside and are not in the engine's list.
@@ -203,7 +214,8 @@ class CacheCheck {
     std::vector<bool> free(after.size(), false);
     const auto release = [&](std::int64_t row) {
       for (const auto& [begin, end] : form_.ranges(row, size)) {
-        for (std::int64_t byte = begin; byte < std::min(end, size); ++byte) free[static_cast<std::size_t>(byte)] = true;
+        for (std::int64_t byte = begin; byte < std::min(end, size); ++byte)
+          free[static_cast<std::size_t>(byte)] = true;
       }
     };
     const std::int64_t first_slot = unit * form_.unit_rows;
@@ -245,13 +257,15 @@ class CacheCheck {
     std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> rows;  // row -> first byte, count
     for (std::size_t byte = 0; byte < after.size(); ++byte) {
       if (free[byte] || before[byte] == after[byte]) continue;
-      const std::int64_t row = row_of(static_cast<std::int64_t>(byte), static_cast<std::int64_t>(after.size()));
+      const std::int64_t row =
+          row_of(static_cast<std::int64_t>(byte), static_cast<std::int64_t>(after.size()));
       auto& [first, count] = rows.try_emplace(row, static_cast<std::int64_t>(byte), 0).first->second;
       ++count;
     }
     for (const auto& [row, where] : rows) {
-      const std::string place =
-          row < 0 ? "behind the last row" : fmt::format("row {}", form_.pool ? row : unit % form_.rows_per_base);
+      const std::string place = row < 0
+                                    ? "behind the last row"
+                                    : fmt::format("row {}", form_.pool ? row : unit % form_.rows_per_base);
       add("changed_without_write", unit, row < 0 ? std::optional<std::int64_t>() : row, where.first,
           fmt::format("{} bytes of cache {}, {} {}, {} changed without a write", where.second, name(cache_),
                       form_.pool ? "page" : "state row", unit, place));
@@ -269,14 +283,14 @@ class CacheCheck {
       }
       if (held == found->second->bytes) continue;
       add("memory_differs_from_write", unit, row, {},
-          fmt::format("cache {} slot {} does not hold the {} bytes that {} wrote for {}", name(cache_), found->first,
-                      found->second->bytes.size(), name(found->second->stage),
+          fmt::format("cache {} slot {} does not hold the {} bytes that {} wrote for {}", name(cache_),
+                      found->first, found->second->bytes.size(), name(found->second->stage),
                       row_name(config_, cache_, found->second->request, found->second->index)));
     }
   }
 
-  void add(std::string kind, std::int64_t unit, std::optional<std::int64_t> row, std::optional<std::int64_t> byte,
-           std::string message) {
+  void add(std::string kind, std::int64_t unit, std::optional<std::int64_t> row,
+           std::optional<std::int64_t> byte, std::string message) {
     Finding finding;
     finding.step = plan_.index;
     finding.layer = layer_;
@@ -297,9 +311,9 @@ class CacheCheck {
   const Tables& tables_;
   std::vector<Finding>& out_;
   Form form_;
-  std::map<std::int64_t, const Write*> last_;      ///< by slot
-  std::set<std::int64_t> filled_;                  ///< slots written from outside or committed
-  std::set<std::int64_t> whole_units_;             ///< poisoned
+  std::map<std::int64_t, const Write*> last_;  ///< by slot
+  std::set<std::int64_t> filled_;              ///< slots written from outside or committed
+  std::set<std::int64_t> whole_units_;         ///< poisoned
   std::map<std::int64_t, std::int64_t> copied_rows_;
 };
 

@@ -1,9 +1,10 @@
-/// Expected write set: everything that a step may change in a cache, derived from the plan's block tables alone
-/// by a literal loop, against what the engine says it wrote and what its memory shows.
+/// Expected write set: everything that a step may change in a cache, derived from the plan's block tables
+/// alone by a literal loop, against what the engine says it wrote and what its memory shows.
 ///
-/// For each cache of each layer: every write must be one that the plan permits (owner, position or entry, and the
-/// slot that the owner's table gives it); every permitted write must happen; every changed byte must lie within a
-/// written row, a copied page, or memory that the plan releases or poisons; the null page never changes.
+/// For each cache of each layer: every write must be one that the plan permits (owner, position or entry, and
+/// the slot that the owner's table gives it); every permitted write must happen; every changed byte must lie
+/// within a written row, a copied page, or memory that the plan releases or poisons; the null page never
+/// changes.
 #pragma once
 
 #include <vector>

@@ -118,7 +118,9 @@ class JsonReporter : public Reporter {
   explicit JsonReporter(std::ostream& out) : out_(out) {}
 
   void config(const Header& header) override {
-    Json json{{"type", "config"}, {"schema", "dsv4-report/1"}, {"command", header.command},
+    Json json{{"type", "config"},
+              {"schema", "dsv4-report/1"},
+              {"command", header.command},
               {"scenario", header.scenario}};
     if (header.reference != nullptr) {
       json["seed"] = fmt::format("0x{:x}", header.reference->config.seed);
@@ -143,7 +145,8 @@ class JsonReporter : public Reporter {
              {"reason", skip.reason}});
     }
     for (const compare::Finding& finding : comparison.findings) {
-      Json json{{"type", "finding"}, {"step", finding.step}, {"layer", finding.layer}, {"kind", finding.kind}};
+      Json json{
+          {"type", "finding"}, {"step", finding.step}, {"layer", finding.layer}, {"kind", finding.kind}};
       if (finding.cache) json["cache"] = name(*finding.cache);
       put(json, "page", finding.page);
       put(json, "offset", finding.offset);
@@ -236,14 +239,14 @@ class JsonReporter : public Reporter {
   }
 
  private:
-  void write(const Json& json) {
-    out_ << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
-  }
+  void write(const Json& json) { out_ << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n'; }
   std::ostream& out_;
 };
 
 }  // namespace
 
-std::unique_ptr<Reporter> json_reporter(std::ostream& out) { return std::make_unique<JsonReporter>(out); }
+std::unique_ptr<Reporter> json_reporter(std::ostream& out) {
+  return std::make_unique<JsonReporter>(out);
+}
 
 }  // namespace dsv4::report

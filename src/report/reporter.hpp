@@ -1,5 +1,5 @@
-/// How results are said: text for people, JSON Lines (schema "dsv4-report/1", data/schema/report.schema.json) for
-/// programs. Both say the same things.
+/// How results are said: text for people, JSON Lines (schema "dsv4-report/1", data/schema/report.schema.json)
+/// for programs. Both say the same things.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace dsv4::report {
 
 /// What a report says before its first record.
 struct Header {
-  std::string command;                ///< "replay", "diff" ...
-  std::string scenario;               ///< file name, or empty
+  std::string command;   ///< "replay", "diff" ...
+  std::string scenario;  ///< file name, or empty
   const SourceInfo* reference = nullptr;
   const SourceInfo* subject = nullptr;  ///< null: nothing is compared
   const compare::Rules* rules = nullptr;
@@ -34,7 +34,7 @@ struct StepFacts {
   std::int64_t step = 0;
   std::string event;
   std::int64_t tokens = 0;
-  std::int64_t nonfinite_tensors = 0;   ///< tensors of either side with an inf or NaN
+  std::int64_t nonfinite_tensors = 0;  ///< tensors of either side with an inf or NaN
 };
 
 class Reporter {
@@ -53,7 +53,7 @@ class Reporter {
 };
 
 struct TextOptions {
-  bool verbose = false;   ///< a line for every tensor that was compared
+  bool verbose = false;  ///< a line for every tensor that was compared
 };
 
 std::unique_ptr<Reporter> text_reporter(std::ostream& out, TextOptions options = {});

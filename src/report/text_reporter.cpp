@@ -12,7 +12,9 @@ namespace {
 using compare::Comparison;
 using compare::Verdict;
 
-std::string layer_name(int layer) { return layer < 0 ? std::string("batch") : fmt::format("layer {}", layer); }
+std::string layer_name(int layer) {
+  return layer < 0 ? std::string("batch") : fmt::format("layer {}", layer);
+}
 
 std::string share(const std::optional<double>& value) {
   return value ? fmt::format("{:.4f}", *value) : std::string("-");
@@ -53,11 +55,13 @@ class TextReporter : public Reporter {
     for (const compare::Skip& skip : comparison.skips) ++reasons_[{skip.kind, skip.reason}];
     const bool quiet = differing == 0 && comparison.findings.empty() && facts.nonfinite_tensors == 0;
     if (options_.verbose || !quiet) {
-      std::string text = facts.step < 0 ? facts.event : fmt::format("step {}: {} tokens", facts.step, facts.tokens);
+      std::string text =
+          facts.step < 0 ? facts.event : fmt::format("step {}: {} tokens", facts.step, facts.tokens);
       text += fmt::format(", {} tensors compared", comparison.comparisons.size());
       if (differing > 0) text += fmt::format(", {} differ, {} fail", differing, failed);
       if (facts.nonfinite_tensors > 0) text += fmt::format(", {} with inf or NaN", facts.nonfinite_tensors);
-      if (dont_care_mismatches > 0) text += fmt::format(", {} don't-care elements differ", dont_care_mismatches);
+      if (dont_care_mismatches > 0)
+        text += fmt::format(", {} don't-care elements differ", dont_care_mismatches);
       line("{}", text);
     }
     if (options_.verbose) {
@@ -73,8 +77,8 @@ class TextReporter : public Reporter {
                         const std::string& reproduce) override {
     const std::string_view what = c.verdict == Verdict::diverged ? "DIVERGED" : "DIFFERS";
     const std::string when = c.step < 0 ? "by token" : fmt::format("at step {}", c.step);
-    line("{} {}, {}, stage {}, tensor {}  (verdict {}, rule {})", what, when, layer_name(c.layer), c.stage, c.tensor,
-         compare::name(c.verdict), c.rule);
+    line("{} {}, {}, stage {}, tensor {}  (verdict {}, rule {})", what, when, layer_name(c.layer), c.stage,
+         c.tensor, compare::name(c.verdict), c.rule);
     if (!event.empty()) field("event", event);
     if (!c.first.empty()) {
       field("where", describe(c.meaning) + "   coordinate " + describe_coordinate(c.first));
@@ -98,16 +102,16 @@ class TextReporter : public Reporter {
 
   void statistics(const std::vector<compare::TensorStatistics>& rows) override {
     if (rows.empty()) return;
-    line("{:<6}{:<6}{:<30}{:>10} {:>12} {:>12} {:>11} {:>8} {:>8} {:>10}  {}", "step", "layer", "tensor", "elements",
-         "min", "max", "rms", "clamped", "zero", "inf or NaN", "scale exponents");
+    line("{:<6}{:<6}{:<30}{:>10} {:>12} {:>12} {:>11} {:>8} {:>8} {:>10}  {}", "step", "layer", "tensor",
+         "elements", "min", "max", "rms", "clamped", "zero", "inf or NaN", "scale exponents");
     for (const compare::TensorStatistics& row : rows) {
       std::string exponents;
       for (const auto& [exponent, count] : row.scale_exponents) {
         exponents += fmt::format("{}2^{}: {}", exponents.empty() ? "" : ", ", exponent, count);
       }
       line("{:<6}{:<6}{:<30}{:>10} {:>12.5g} {:>12.5g} {:>11.5g} {:>8} {:>8} {:>10}  {}", row.step, row.layer,
-           path(row.id), row.elements, row.minimum, row.maximum, row.rms, share(row.clamped), share(row.flushed),
-           row.nonfinite.count, exponents);
+           path(row.id), row.elements, row.minimum, row.maximum, row.rms, share(row.clamped),
+           share(row.flushed), row.nonfinite.count, exponents);
       if (row.nonfinite.count > 0) nonfinite("first", row.nonfinite);
     }
   }
@@ -118,8 +122,9 @@ class TextReporter : public Reporter {
     line("{:<30}{:>12} {:>14} {:>14} {:>13} {:>12}", "stage/tensor", "elements", "relative", "worst / rms",
          "codes differ", "worst ratio");
     for (const compare::ErrorFigures& row : rows) {
-      line("{:<30}{:>12} {:>14} {:>14} {:>13} {:>12}", path(row.id), row.elements, figure(row.frobenius_ratio),
-           figure(row.worst_in_rms), row.codes_differ ? figure(*row.codes_differ) : "-",
+      line("{:<30}{:>12} {:>14} {:>14} {:>13} {:>12}", path(row.id), row.elements,
+           figure(row.frobenius_ratio), figure(row.worst_in_rms),
+           row.codes_differ ? figure(*row.codes_differ) : "-",
            row.worst_ratio ? fmt::format("{:.3f}", *row.worst_ratio) : "-");
     }
   }
@@ -131,17 +136,20 @@ class TextReporter : public Reporter {
     for (std::size_t i = 0; i < compare::kVerdictCount; ++i) {
       const auto verdict = static_cast<Verdict>(i);
       if (count(verdict) == 0 && verdict != Verdict::equal) continue;
-      verdicts += fmt::format("{}{} {}", verdicts.empty() ? "" : ", ", count(verdict), compare::name(verdict));
+      verdicts +=
+          fmt::format("{}{} {}", verdicts.empty() ? "" : ", ", count(verdict), compare::name(verdict));
     }
     for (const auto& [reason, sum] : dont_care_) {
       line("don't care: {} elements, {} of them differ: {}", sum.elements, sum.differ, reason);
     }
     if (t.nothing_compared()) line("NOTHING WAS COMPARED");
-    line("{} compared in {} steps ({}), {} failed here, {} downstream, {} skipped{}, {} not produced{}, {} findings, "
-         "{} steps not compared{}",
-         t.compared, t.steps, verdicts, t.failed, t.downstream, t.skipped, why(compare::Skip::Kind::skipped),
-         t.not_produced, why(compare::Skip::Kind::not_produced), t.findings, ending.steps_not_compared,
-         t.worst_ratio ? fmt::format(", worst ratio to the bound {:.3f}", *t.worst_ratio) : "");
+    line(
+        "{} compared in {} steps ({}), {} failed here, {} downstream, {} skipped{}, {} not produced{}, {} "
+        "findings, "
+        "{} steps not compared{}",
+        t.compared, t.steps, verdicts, t.failed, t.downstream, t.skipped, why(compare::Skip::Kind::skipped),
+        t.not_produced, why(compare::Skip::Kind::not_produced), t.findings, ending.steps_not_compared,
+        t.worst_ratio ? fmt::format(", worst ratio to the bound {:.3f}", *t.worst_ratio) : "");
     out_.flush();
   }
 
@@ -163,16 +171,18 @@ class TextReporter : public Reporter {
       text = *c.worst_ulp == INT64_MAX ? "worst: NaN against a number"
                                        : fmt::format("worst: {} steps of the format", *c.worst_ulp);
     }
-    text += fmt::format("{}absolute {}, relative {}", text.empty() ? "worst: " : ", ", figure(c.worst_absolute),
-                        figure(c.worst_relative));
+    text += fmt::format("{}absolute {}, relative {}", text.empty() ? "worst: " : ", ",
+                        figure(c.worst_absolute), figure(c.worst_relative));
     if (c.worst_ratio) text += fmt::format(", {:.3f} of the bound", *c.worst_ratio);
     return text;
   }
 
   static std::string extent(const Comparison& c) {
-    std::string text = fmt::format("{} of {} elements differ, {} beyond the rule", c.mismatches, c.elements, c.outside);
+    std::string text =
+        fmt::format("{} of {} elements differ, {} beyond the rule", c.mismatches, c.elements, c.outside);
     for (const auto& [axis, index] : c.shared) text += fmt::format("; all at {} {}", axis, index);
-    if (c.requests_total > 0) text += fmt::format("; {} of {} requests", c.requests_touched, c.requests_total);
+    if (c.requests_total > 0)
+      text += fmt::format("; {} of {} requests", c.requests_touched, c.requests_total);
     if (c.dont_care > 0) {
       text += fmt::format("; {} don't-care elements ({}), {} of them differ", c.dont_care, c.dont_care_reason,
                           c.dont_care_mismatches);
@@ -181,8 +191,8 @@ class TextReporter : public Reporter {
   }
 
   void tensor_line(const Comparison& c) {
-    line("  {:<8} {:<16} {:<16} {:<14} {} of {}{}", layer_name(c.layer), c.stage, c.tensor, compare::name(c.verdict),
-         c.mismatches, c.elements, c.downstream ? "  downstream" : "");
+    line("  {:<8} {:<16} {:<16} {:<14} {} of {}{}", layer_name(c.layer), c.stage, c.tensor,
+         compare::name(c.verdict), c.mismatches, c.elements, c.downstream ? "  downstream" : "");
   }
 
   void nonfinite(std::string_view side, const compare::NonFinite& found) {

@@ -19,7 +19,8 @@ std::string number(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   if (value == std::floor(value) && std::abs(value) < 1e15) {
-    return fmt::format("{}{:.0f}", value == 0 && std::signbit(value) ? "-" : "", std::abs(value) == 0 ? 0 : value);
+    return fmt::format("{}{:.0f}", value == 0 && std::signbit(value) ? "-" : "",
+                       std::abs(value) == 0 ? 0 : value);
   }
   return fmt::format("{:.9g}", value);
 }
@@ -45,7 +46,8 @@ std::string describe(const compare::Meaning& meaning) {
   }
   if (meaning.entry) {
     append(text, fmt::format("entry {}", *meaning.entry));
-    if (meaning.entry_first) text += fmt::format(" (positions {} to {})", *meaning.entry_first, *meaning.entry_last);
+    if (meaning.entry_first)
+      text += fmt::format(" (positions {} to {})", *meaning.entry_first, *meaning.entry_last);
   }
   const auto add = [&text](std::string_view what, const std::optional<std::int64_t>& index) {
     if (index) append(text, fmt::format("{} {}", what, *index));

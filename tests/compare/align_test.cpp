@@ -27,8 +27,8 @@ Tensor ints(const std::vector<std::int32_t>& values) {
 }
 
 // Tensors of two widths: q_latent [token, 4], scores [token, width], pooled [entry, 2].
-StepObservation step_of(std::int64_t number, const std::vector<TokenRow>& tokens, const std::vector<EntryRow>& entries,
-                        std::int64_t width) {
+StepObservation step_of(std::int64_t number, const std::vector<TokenRow>& tokens,
+                        const std::vector<EntryRow>& entries, std::int64_t width) {
   StepObservation step;
   step.step = number;
   step.layers.resize(1);
@@ -44,15 +44,17 @@ StepObservation step_of(std::int64_t number, const std::vector<TokenRow>& tokens
     position.push_back(tokens[row].position);
     visible.push_back(tokens[row].request < 0 ? -1 : (tokens[row].position + 1) / 4);
     for (std::size_t i = 0; i < 4; ++i) {
-      latent.as<std::uint16_t>()[row * 4 + i] =
-          static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(tokens[row].value + static_cast<float>(i)) >> 16);
+      latent.as<std::uint16_t>()[row * 4 + i] = static_cast<std::uint16_t>(
+          std::bit_cast<std::uint32_t>(tokens[row].value + static_cast<float>(i)) >> 16);
     }
     for (std::int64_t i = 0; i < width; ++i) {
       scores.as<float>()[row * static_cast<std::size_t>(width) + static_cast<std::size_t>(i)] =
-          i < visible.back() ? tokens[row].value * static_cast<float>(i + 1) : 77.0F + static_cast<float>(number);
+          i < visible.back() ? tokens[row].value * static_cast<float>(i + 1)
+                             : 77.0F + static_cast<float>(number);
     }
     for (std::size_t i = 0; i < 128; ++i) {
-      slots.as<std::int32_t>()[row * 128 + i] = static_cast<std::int32_t>(number * 1000 + static_cast<int>(row));
+      slots.as<std::int32_t>()[row * 128 + i] =
+          static_cast<std::int32_t>(number * 1000 + static_cast<int>(row));
     }
   }
   step.batch.request = ints(request);

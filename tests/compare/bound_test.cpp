@@ -30,8 +30,9 @@ struct Wide {
     test::set<double>(wide.layers[0].unrounded.at(id), at, value);
   }
   Comparison compare(TensorId id, bool swapped = false) {
-    const StepComparison step = swapped ? Comparator(info, info, Rules(RuleSet::values)).compare(wide, reference)
-                                        : Comparator(info, info, Rules(RuleSet::values)).compare(reference, wide);
+    const StepComparison step = swapped
+                                    ? Comparator(info, info, Rules(RuleSet::values)).compare(wide, reference)
+                                    : Comparator(info, info, Rules(RuleSet::values)).compare(reference, wide);
     return *std::ranges::find(step.comparisons, std::optional(id), &Comparison::id);
   }
 };
@@ -69,7 +70,8 @@ TEST_CASE("a code may move to its neighbour near the boundary, never two steps")
   Wide w;
   const std::int64_t at = 2 * kNopeDim + 3;
   w.figures(TensorId::window_codes, 0.5);
-  for (const bool side : {false, true}) test::set<std::uint8_t>(w.tensor(side, TensorId::window_scales), 2 * 7, 120);
+  for (const bool side : {false, true})
+    test::set<std::uint8_t>(w.tensor(side, TensorId::window_scales), 2 * 7, 120);
   test::set<std::uint8_t>(w.tensor(false, TensorId::window_codes), at, 0x59);  // 18
   test::set<std::uint8_t>(w.tensor(true, TensorId::window_codes), at, 0x58);   // 16; boundary 17
   w.exact(TensorId::window_codes, at, 16.75);

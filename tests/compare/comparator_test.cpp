@@ -71,7 +71,8 @@ TEST_CASE("a one-bit change in any tensor is found at its stage and coordinate")
       REQUIRE(c.inputs == Inputs::identical);
       REQUIRE(c.reference.hex != c.subject.hex);
       // One mismatch: every axis longer than one shares its index.
-      const auto long_axes = std::ranges::count_if(tensor.shape(), [](std::int64_t size) { return size > 1; });
+      const auto long_axes =
+          std::ranges::count_if(tensor.shape(), [](std::int64_t size) { return size > 1; });
       if (tensor_class(id) != TensorClass::selection) {
         REQUIRE(static_cast<std::int64_t>(c.shared.size()) == long_axes);
       }
@@ -102,7 +103,8 @@ TEST_CASE("meaning names head, dim, block, page, offset and packed part") {
   const auto meaning = [&](TensorId id, std::vector<std::int64_t> where) {
     const Tensor& tensor = reference.layers[0].tensors.at(id);
     std::int64_t element = 0;
-    for (std::size_t axis = 0; axis < where.size(); ++axis) element = element * tensor.dim(axis) + where[axis];
+    for (std::size_t axis = 0; axis < where.size(); ++axis)
+      element = element * tensor.dim(axis) + where[axis];
     return MeaningOf(info, reference, 0).element(id, tensor, element);
   };
   Meaning m = meaning(TensorId::q, {1, 3, 200});
@@ -185,7 +187,8 @@ TEST_CASE("a later stage that depends on a difference is downstream, an independ
   const StepObservation reference = synthetic_step(info);
   StepObservation subject = reference;
   auto& tensors = subject.layers[0].tensors;
-  for (const TensorId id : {TensorId::q_latent, TensorId::q, TensorId::compress_kv, TensorId::attention_out}) {
+  for (const TensorId id :
+       {TensorId::q_latent, TensorId::q, TensorId::compress_kv, TensorId::attention_out}) {
     test::flip(tensors.at(id), test::judged_element(id, tensors.at(id)));
   }
   const StepComparison result = compare_bits(info, reference, subject);
@@ -224,7 +227,8 @@ TEST_CASE("within a stage a tensor made from a different one is downstream") {
   REQUIRE(comparator.totals().first_divergence->tensor == "codes");
 }
 
-TEST_CASE("what a step left different in a cache is inherited by the next step until the digests agree again") {
+TEST_CASE(
+    "what a step left different in a cache is inherited by the next step until the digests agree again") {
   const SourceInfo info = synthetic_info({LayerKind::swa});
   const StepObservation reference = synthetic_step(info);
   StepObservation broken = reference;
@@ -264,7 +268,8 @@ TEST_CASE("with fed inputs every difference is introduced where it is seen") {
   test::flip(subject.layers[0].tensors.at(TensorId::q), 0);
   CompareOptions options;
   options.fed = true;
-  const StepComparison result = Comparator(info, info, Rules(RuleSet::bits), options).compare(reference, subject);
+  const StepComparison result =
+      Comparator(info, info, Rules(RuleSet::bits), options).compare(reference, subject);
   for (const Comparison* c : differing(result)) REQUIRE_FALSE(c->downstream);
 }
 
@@ -327,7 +332,8 @@ TEST_CASE("lists of writes are compared by slot, owner and index") {
   REQUIRE(differing(result).size() == 1);
   REQUIRE(differing(result)[0]->tensor == "writes");
   REQUIRE(differing(result)[0]->mismatches == 2);
-  REQUIRE(differing(result)[0]->note == "written by the reference only: window slot 73 of request a, position 9");
+  REQUIRE(differing(result)[0]->note ==
+          "written by the reference only: window slot 73 of request a, position 9");
 }
 
 }  // namespace dsv4::compare

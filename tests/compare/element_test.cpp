@@ -9,7 +9,9 @@
 namespace dsv4::compare {
 namespace {
 
-std::uint64_t bits32(float value) { return std::bit_cast<std::uint32_t>(value); }
+std::uint64_t bits32(float value) {
+  return std::bit_cast<std::uint32_t>(value);
+}
 
 }  // namespace
 

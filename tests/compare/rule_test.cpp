@@ -17,11 +17,11 @@ TEST_CASE("every tensor of the catalogue has a rule in both sets") {
       if (set == RuleSet::bits) REQUIRE(rule == Rule{});
       REQUIRE(rules.only_equal_passes(tensor.id) == (set == RuleSet::bits));
     }
-    for (const char* other : {"batch/request", "batch/position", "batch/slot", "batch/page", "batch/prefix",
-                              "state/swa_pages", "state/compressed_pages", "state/indexer_pages",
-                              "state/compress_state_kv", "state/compress_state_score", "state/indexer_state_kv",
-                              "state/indexer_state_score", "state/window", "state/entries", "state/index_entries",
-                              "state/state", "state/index_state", "state/writes"}) {
+    for (const char* other :
+         {"batch/request", "batch/position", "batch/slot", "batch/page", "batch/prefix", "state/swa_pages",
+          "state/compressed_pages", "state/indexer_pages", "state/compress_state_kv",
+          "state/compress_state_score", "state/indexer_state_kv", "state/indexer_state_score", "state/window",
+          "state/entries", "state/index_entries", "state/state", "state/index_state", "state/writes"}) {
       REQUIRE_NOTHROW(rules.rule(other));
     }
   }
@@ -46,14 +46,16 @@ TEST_CASE("a class follows from dtype and role where these leave no choice") {
 }
 
 TEST_CASE("rules are spelled and read back") {
-  for (const char* text : {"bits", "rank", "ulp:0", "ulp:3", "abs:0.5", "rms:0.25+rel:0.125", "abs:1+rms:2+rel:3"}) {
+  for (const char* text : {"bits", "rank", "ulp:0", "ulp:3", "abs:0.5", "rms:0.25+rel:0.125",
+                           "abs:1+rms:2+rel:3", "ulp:1+rms:0.03"}) {
     REQUIRE(to_string(parse_rule(text)) == text);
   }
   const Rule rule = parse_rule("rel:0.01+abs:1e-6");
   REQUIRE(rule.kind == Rule::Kind::tolerance);
   REQUIRE(rule.absolute == 1e-6);
   REQUIRE(rule.relative == 0.01);
-  for (const char* text : {"", "ulp:", "ulp:-1", "ulp:1.5", "abs", "abs:x", "rel:-1", "rel:inf", "near", "abs:1,rel:2"}) {
+  for (const char* text :
+       {"", "ulp:", "ulp:-1", "ulp:1.5", "abs", "abs:x", "rel:-1", "rel:inf", "near", "abs:1,rel:2"}) {
     INFO(text);
     REQUIRE_THROWS_AS(parse_rule(text), UsageError);
   }

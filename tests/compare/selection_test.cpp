@@ -10,7 +10,8 @@ namespace dsv4::compare {
 namespace {
 
 Tensor rows_of(std::vector<std::vector<std::int32_t>> rows) {
-  Tensor tensor(DType::int32, {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(rows[0].size())});
+  Tensor tensor(DType::int32,
+                {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(rows[0].size())});
   std::size_t at = 0;
   for (const auto& row : rows) {
     for (const std::int32_t value : row) tensor.as<std::int32_t>()[at++] = value;
@@ -19,7 +20,8 @@ Tensor rows_of(std::vector<std::vector<std::int32_t>> rows) {
 }
 
 Tensor scores_of(std::vector<std::vector<float>> rows) {
-  Tensor tensor(DType::float32, {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(rows[0].size())});
+  Tensor tensor(DType::float32,
+                {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(rows[0].size())});
   std::size_t at = 0;
   for (const auto& row : rows) {
     for (const float value : row) tensor.as<float>()[at++] = value;
@@ -68,11 +70,11 @@ TEST_CASE("an exchange inside an exact tie at the cut is a tie swap, outside it 
   REQUIRE(c.result.reference.value == 1);
   REQUIRE(c.result.reference.score == 0.5);
   REQUIRE(c.judge({0, 1, 2}, {0, 2, 4}) == Verdict::tie_swap);
-  REQUIRE(c.judge({0, 1, 2}, {0, 2, 5}) == Verdict::diverged);   // worse than the cut
-  REQUIRE(c.judge({0, 1, 2}, {1, 3, 4}) == Verdict::diverged);   // 0 and 2 are better than the tie
-  REQUIRE(c.judge({0, 1, 2}, {0, 2, -1}) == Verdict::diverged);  // one too few
-  REQUIRE(c.judge({0, 1, 2}, {0, 2, 2}) == Verdict::diverged);   // repeated
-  REQUIRE(c.judge({0, 1, 2}, {0, 2, 6}) == Verdict::diverged);   // not visible
+  REQUIRE(c.judge({0, 1, 2}, {0, 2, 5}) == Verdict::diverged);    // worse than the cut
+  REQUIRE(c.judge({0, 1, 2}, {1, 3, 4}) == Verdict::diverged);    // 0 and 2 are better than the tie
+  REQUIRE(c.judge({0, 1, 2}, {0, 2, -1}) == Verdict::diverged);   // one too few
+  REQUIRE(c.judge({0, 1, 2}, {0, 2, 2}) == Verdict::diverged);    // repeated
+  REQUIRE(c.judge({0, 1, 2}, {0, 2, 6}) == Verdict::diverged);    // not visible
   REQUIRE(c.judge({0, 1, -1}, {0, 1, -2}) == Verdict::diverged);  // unused places are -1
   REQUIRE(c.judge({0, 1, 2}, {2, 0, 1}) == Verdict::value_equal);
   REQUIRE(c.result.mismatches == 3);
@@ -93,7 +95,7 @@ TEST_CASE("each side may follow its own scores if these pass their rule") {
   const Tensor moved = scores_of({{0.9F, 0.4999F, 0.5F, 0.1F}});
   REQUIRE(c.judge({0, 1}, {0, 2}, &moved, true) == Verdict::within_rule);
   REQUIRE(c.judge({0, 1}, {0, 2}, &moved, false) == Verdict::diverged);
-  REQUIRE(c.judge({0, 1}, {0, 2}) == Verdict::diverged);            // same scores, worse entry
+  REQUIRE(c.judge({0, 1}, {0, 2}) == Verdict::diverged);  // same scores, worse entry
   REQUIRE(c.judge({0, 1}, {0, 3}, &moved, true) == Verdict::diverged);
 }
 
@@ -141,7 +143,8 @@ TEST_CASE("lists follow the selection, and rows behind a legal exchange are not 
   for (const TensorId id : {TensorId::selected, TensorId::compressed_logical, TensorId::compressed_slots}) {
     test::set<std::int32_t>(right[id], 3 * k + 1, 2);
   }
-  for (std::int64_t i = 0; i < 512; ++i) test::set<std::uint16_t>(right[TensorId::attention_out], 3 * 2048 + i, 0x4500);
+  for (std::int64_t i = 0; i < 512; ++i)
+    test::set<std::uint16_t>(right[TensorId::attention_out], 3 * 2048 + i, 0x4500);
 
   const auto verdict = [&](const StepComparison& step, TensorId id) {
     return std::ranges::find(step.comparisons, std::optional(id), &Comparison::id)->verdict;
@@ -152,12 +155,14 @@ TEST_CASE("lists follow the selection, and rows behind a legal exchange are not 
   REQUIRE(verdict(step, TensorId::compressed_slots) == Verdict::tie_swap);
   REQUIRE(verdict(step, TensorId::attention_out) == Verdict::equal);
   REQUIRE_FALSE(step.failed());
-  const auto out = std::ranges::find(step.comparisons, std::optional(TensorId::attention_out), &Comparison::id);
+  const auto out =
+      std::ranges::find(step.comparisons, std::optional(TensorId::attention_out), &Comparison::id);
   REQUIRE(out->dont_care == 2 * 2048);
   REQUIRE(out->dont_care_mismatches == 512);
 
   step = Comparator(info, info, Rules(RuleSet::bits)).compare(reference, subject);
-  const auto selected = std::ranges::find(step.comparisons, std::optional(TensorId::selected), &Comparison::id);
+  const auto selected =
+      std::ranges::find(step.comparisons, std::optional(TensorId::selected), &Comparison::id);
   REQUIRE(selected->verdict == Verdict::tie_swap);
   REQUIRE(selected->failed);
   REQUIRE(selected->inputs == Inputs::identical);

@@ -36,7 +36,8 @@ struct Step {
 TEST_CASE("range and rms leave padding rows and non-finite elements out") {
   Step s;
   Tensor lse(DType::float32, {3, 2});
-  for (const auto& [at, value] : {std::pair{0, 3.0F}, {1, -4.0F}, {2, INFINITY}, {3, 0.0F}, {4, 1000.0F}, {5, NAN}}) {
+  for (const auto& [at, value] :
+       {std::pair{0, 3.0F}, {1, -4.0F}, {2, INFINITY}, {3, 0.0F}, {4, 1000.0F}, {5, NAN}}) {
     set<float>(lse, at, value);
   }
   s.tensor(TensorId::attention_lse) = lse;

@@ -30,7 +30,8 @@ std::int64_t axis_size(TensorId id, const std::string& axis, bool first, const G
   if (first && axis == "entry") return 2;
   if (axis == "entry") return kScoreWidth;
   if (axis == "head") return info(id).stage == Stage::indexer_query ? g.index_heads : g.heads;
-  if (axis == "item") return id == TensorId::window_slots || id == TensorId::window_logical ? kWindow : g.index_topk;
+  if (axis == "item")
+    return id == TensorId::window_slots || id == TensorId::window_logical ? kWindow : g.index_topk;
   if (axis == "rank") return id == TensorId::selected ? g.index_topk : g.q_lora;
   const bool indexer = name(info(id).stage).starts_with("indexer");
   if (axis == "channel") {
@@ -55,7 +56,8 @@ void fill(TensorId id, Tensor& tensor) {
   for (std::int64_t i = 0; i < tensor.elements(); ++i) {
     switch (tensor.dtype()) {
       case DType::bfloat16:
-        set<std::uint16_t>(tensor, i, static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(pattern.value()) >> 16));
+        set<std::uint16_t>(tensor, i,
+                           static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(pattern.value()) >> 16));
         break;
       case DType::float32: {
         const bool scale = dsv4::compare::codes_of(id).has_value();
@@ -136,7 +138,8 @@ StepObservation synthetic_step(const SourceInfo& source) {
       Tensor chosen(DType::int32, {kTokens, k});
       std::ranges::fill(chosen.as<std::int32_t>(), -1);
       for (std::int64_t token = 0; token < kTokens; ++token) {
-        for (std::int32_t entry = 0; entry < kVisible[token]; ++entry) set<std::int32_t>(chosen, token * k + entry, entry);
+        for (std::int32_t entry = 0; entry < kVisible[token]; ++entry)
+          set<std::int32_t>(chosen, token * k + entry, entry);
       }
       layer.tensors[selected] = chosen;
       layer.tensors[compressed_logical] = chosen;

@@ -1,4 +1,5 @@
-/// A step made by hand: every tensor of the catalogue with plausible shapes and finite values, for comparison tests.
+/// A step made by hand: every tensor of the catalogue with plausible shapes and finite values, for comparison
+/// tests.
 #pragma once
 
 #include <cstdint>

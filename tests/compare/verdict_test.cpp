@@ -35,7 +35,9 @@ class Pair {
   StepObservation subject;
 };
 
-std::uint16_t bf16(float value) { return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16); }
+std::uint16_t bf16(float value) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+}
 
 }  // namespace
 
@@ -49,7 +51,8 @@ TEST_CASE("value_equal: scale doubled, codes halved") {
     set<std::uint8_t>(pair.left(TensorId::window_codes), at, code);
     set<std::uint8_t>(pair.right(TensorId::window_codes), at, static_cast<std::uint8_t>(code - 8));
     set<std::uint8_t>(pair.left(TensorId::window_page_bytes), row * 584 + dim, code);
-    set<std::uint8_t>(pair.right(TensorId::window_page_bytes), row * 584 + dim, static_cast<std::uint8_t>(code - 8));
+    set<std::uint8_t>(pair.right(TensorId::window_page_bytes), row * 584 + dim,
+                      static_cast<std::uint8_t>(code - 8));
   }
   set<std::uint8_t>(pair.left(TensorId::window_scales), row * 7 + 1, 120);
   set<std::uint8_t>(pair.right(TensorId::window_scales), row * 7 + 1, 121);
@@ -92,8 +95,14 @@ TEST_CASE("a scale that is off by one step with the same codes diverges") {
   }
 }
 
-TEST_CASE("codes may move by one step under values, not by two") {
+TEST_CASE("codes may move by one step under values, and by what their activation may move") {
   Pair pair;
+  for (const bool left : {true, false}) {  // equal values 2 * 2^-7 everywhere
+    Tensor& codes = left ? pair.left(TensorId::window_codes) : pair.right(TensorId::window_codes);
+    Tensor& scales = left ? pair.left(TensorId::window_scales) : pair.right(TensorId::window_scales);
+    std::ranges::fill(codes.as<std::uint8_t>(), std::uint8_t{0x40});
+    std::ranges::fill(scales.as<std::uint8_t>(), std::uint8_t{120});
+  }
   const std::int64_t at = 3 * kNopeDim + 17;
   set<std::uint8_t>(pair.left(TensorId::window_codes), at, 0x40);
   set<std::uint8_t>(pair.right(TensorId::window_codes), at, 0x41);
@@ -108,6 +117,14 @@ TEST_CASE("codes may move by one step under values, not by two") {
   REQUIRE(c.worst_ulp == 2);
   c = pair.compare(RuleSet::values, TensorId::window_codes, "kv.window/codes=ulp:2");
   REQUIRE(c.verdict == Verdict::within_rule);
+  // Near zero steps are small: 0 against 2^-5 is sixteen of them, and less than 0.03 of the RMS.
+  set<std::uint8_t>(pair.left(TensorId::window_codes), at, 0x00);
+  set<std::uint8_t>(pair.right(TensorId::window_codes), at, 0x10);
+  c = pair.compare(RuleSet::values, TensorId::window_codes);
+  REQUIRE(c.worst_ulp == 16);
+  REQUIRE(c.verdict == Verdict::within_rule);
+  c = pair.compare(RuleSet::values, TensorId::window_codes, "kv.window/codes=ulp:1");
+  REQUIRE(c.verdict == Verdict::diverged);
 }
 
 TEST_CASE("ordering_only: same inputs, within the bound of another summation order") {

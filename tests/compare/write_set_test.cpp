@@ -36,14 +36,16 @@ class MemoryEngine : public Engine {
   void apply_writes(int, std::span<const Write>) override {}
   std::vector<std::byte> live_rows(int, Cache, std::span<const LiveRequest>) const override { return {}; }
   std::vector<std::byte> read_row(int layer, Cache cache, std::int64_t row) const override {
-    return memory_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(cache)][static_cast<std::size_t>(row)];
+    return memory_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(cache)]
+                  [static_cast<std::size_t>(row)];
   }
   void write_row(int layer, Cache cache, std::int64_t row, std::span<const std::byte> bytes) override {
     unit(layer, cache, row).assign(bytes.begin(), bytes.end());
   }
 
   std::vector<std::byte>& unit(int layer, Cache cache, std::int64_t row) {
-    return memory_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(cache)][static_cast<std::size_t>(row)];
+    return memory_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(cache)]
+                  [static_cast<std::size_t>(row)];
   }
 
   // Puts a row of one byte value where its slot is, and notes the write.
@@ -77,17 +79,20 @@ class MemoryEngine : public Engine {
   }
   std::int64_t unit_rows(LayerKind kind, Cache cache) const {
     if (cache == Cache::window) return config().cache.swa_page;
-    if (cache == Cache::entries) return kind == LayerKind::csa ? config().cache.c4_page : config().cache.c128_page;
+    if (cache == Cache::entries)
+      return kind == LayerKind::csa ? config().cache.c4_page : config().cache.c128_page;
     if (cache == Cache::index_entries) return config().cache.index_page;
     if (!paged_state(kind)) return 1;
     return kind == LayerKind::csa ? 4 : 8;
   }
   std::int64_t units(LayerKind kind, Cache cache) const {
     const bool state = cache == Cache::state || cache == Cache::index_state;
-    if (!state || paged_state(kind)) return config().pool_pages[static_cast<std::size_t>(pool_of(kind, cache))];
+    if (!state || paged_state(kind))
+      return config().pool_pages[static_cast<std::size_t>(pool_of(kind, cache))];
     const std::int64_t rows = kind == LayerKind::csa ? ring_rows_c4(config().cache)
-                              : config().cache.c128_state == C128State::online ? online_banks(config().cache)
-                                                                               : ring_rows_c128(config().cache);
+                              : config().cache.c128_state == C128State::online
+                                  ? online_banks(config().cache)
+                                  : ring_rows_c128(config().cache);
     return config().state_bases * rows;
   }
   std::size_t unit_bytes(LayerKind kind, Cache cache) const {
@@ -173,7 +178,8 @@ std::vector<std::string> kinds(const std::vector<Finding>& findings) {
 
 TEST_CASE("permitted writes of a CSA step, by hand") {
   RunConfig config = config_of({LayerKind::csa});
-  // Positions 8..11 close entry 2. Live C4 rows at length 12: 8..11. Pages 2: slots from 128; base 1: ring 8..15.
+  // Positions 8..11 close entry 2. Live C4 rows at length 12: 8..11. Pages 2: slots from 128; base 1:
+  // ring 8..15.
   const StepPlan plan = plan_of(8, 12);
   Rows expected;
   for (const std::int32_t p : {8, 9, 10, 11}) expected.emplace_back(Cache::window, 128 + p, p, true);
@@ -197,9 +203,8 @@ TEST_CASE("permitted writes: long chunks, verify steps, restore steps, online st
   // 150 tokens: window rows before 150 - 127 = 23 may be written and need not be; entry 0; state from 128 on.
   Rows rows = rows_of(config, plan_of(0, 150));
   REQUIRE(std::ranges::count_if(rows, [](const auto& r) { return std::get<0>(r) == Cache::window; }) == 150);
-  REQUIRE(std::ranges::count_if(rows, [](const auto& r) {
-            return std::get<0>(r) == Cache::window && std::get<3>(r);
-          }) == 127);
+  REQUIRE(std::ranges::count_if(
+              rows, [](const auto& r) { return std::get<0>(r) == Cache::window && std::get<3>(r); }) == 127);
   REQUIRE(std::ranges::count(rows, std::tuple(Cache::entries, std::int64_t{2 * 2 + 0}, 0, true)) == 1);
   REQUIRE(std::ranges::count_if(rows, [](const auto& r) { return std::get<0>(r) == Cache::state; }) == 22);
   REQUIRE(std::ranges::count(rows, std::tuple(Cache::state, std::int64_t{128 + 0}, 128, true)) == 1);

@@ -27,8 +27,9 @@ bool has_type(const json& value, const json& types) {
 }  // namespace
 
 std::string violation(const json& value, const json& schema, const json& root, const std::string& path) {
-  static const std::set<std::string> kKnown{"$schema", "title", "description", "$defs", "oneOf", "$ref", "type", "const",
-                                            "enum", "properties", "required", "additionalProperties", "items"};
+  static const std::set<std::string> kKnown{
+      "$schema",    "title",    "description",          "$defs", "oneOf", "$ref", "type", "const", "enum",
+      "properties", "required", "additionalProperties", "items"};
   for (const auto& [key, rule] : schema.items()) {
     if (!kKnown.contains(key)) return path + ": the schema uses " + key;
   }

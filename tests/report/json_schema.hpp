@@ -6,7 +6,8 @@
 
 namespace dsv4::test {
 
-/// Empty if `value` obeys `schema`, else the path and the rule it breaks. Unknown schema keywords are an error.
+/// Empty if `value` obeys `schema`, else the path and the rule it breaks. Unknown schema keywords are an
+/// error.
 std::string violation(const nlohmann::json& value, const nlohmann::json& schema, const nlohmann::json& root,
                       const std::string& path = "$");
 

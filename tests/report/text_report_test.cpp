@@ -34,7 +34,9 @@ struct Run {
   }
 };
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -51,20 +53,27 @@ TEST_CASE("a run without a difference says what was compared, in few lines") {
 
 TEST_CASE("the divergence block: where, both values, distance, extent, inputs, reproduce") {
   Run run;
-  test::set<std::uint16_t>(run.reference.layers[0].tensors[TensorId::window_kv], 4 * 512 + 70, 0x4048);  // 3.125
-  test::set<std::uint16_t>(run.tensor(TensorId::window_kv), 4 * 512 + 70, 0x4148);                       // 12.5
+  test::set<std::uint16_t>(run.reference.layers[0].tensors[TensorId::window_kv], 4 * 512 + 70,
+                           0x4048);                                                 // 3.125
+  test::set<std::uint16_t>(run.tensor(TensorId::window_kv), 4 * 512 + 70, 0x4148);  // 12.5
   run.tensor(TensorId::hidden_out);
   run.subject.layers[0].tensors.erase(TensorId::hidden_out);
   const std::string text = run.text();
-  REQUIRE(contains(text, "DIVERGED at step 3, layer 0, stage kv.window, tensor kv  (verdict diverged, rule bits)"));
-  REQUIRE(contains(text, "request b, position 10 (mod 4 = 2, mod 128 = 10, mod page = 10), dim 70, slot 138, page 2, "
-                         "offset 10   coordinate [4, 70]"));
+  REQUIRE(contains(text,
+                   "DIVERGED at step 3, layer 0, stage kv.window, tensor kv  (verdict diverged, rule bits)"));
+  REQUIRE(
+      contains(text,
+               "request b, position 10 (mod 4 = 2, mod 128 = 10, mod page = 10), dim 70, slot 138, page 2, "
+               "offset 10   coordinate [4, 70]"));
   REQUIRE(contains(text, "reference 3.125           0x4048"));
   REQUIRE(contains(text, "subject   12.5            0x4148"));
   REQUIRE(contains(text, "worst: 256 steps of the format, absolute 9.38e+00, relative 3.00e+00"));
-  REQUIRE(contains(text, "1 of 3072 elements differ, 1 beyond the rule; all at token 4; all at dim 70; 1 of 2 requests"));
-  REQUIRE(contains(text, "IDENTICAL (kv.window/normed, layer.input/hidden, layer.input/codes, layer.input/scales)  ->  "
-                         "introduced here, not inherited"));
+  REQUIRE(contains(
+      text, "1 of 3072 elements differ, 1 beyond the rule; all at token 4; all at dim 70; 1 of 2 requests"));
+  REQUIRE(
+      contains(text,
+               "IDENTICAL (kv.window/normed, layer.input/hidden, layer.input/codes, layer.input/scales)  ->  "
+               "introduced here, not inherited"));
   REQUIRE(contains(text, "reproduce dsv4-oracle replay tiny.yaml --steps 3:4"));
   REQUIRE(contains(text, "1 not produced (not produced by the subject: 1)"));
 }
