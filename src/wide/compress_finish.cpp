@@ -39,7 +39,7 @@ std::vector<std::vector<std::byte>> publish_index_keys(Layer& layer, Balls keys)
     return rows;
   }
   const bool fp4 = layer.axis<IndexCache>() == IndexCache::fp4;
-  const Quantised codes = quantise(keys, kIndexDim, index_format(fp4));
+  Quantised codes = quantise(keys, kIndexDim, index_format(fp4));
   layer.publish_codes(TensorId::indexer_codes, TensorId::indexer_scales, {kIndexDim}, {codes.blocks}, codes,
                       fp4, !fp4);
   for (std::size_t i = 0; i < rows.size(); ++i)

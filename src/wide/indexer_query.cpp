@@ -40,7 +40,7 @@ void indexer_query(Layer& layer) {
     layer.publish_copy(TensorId::query_weights, {heads}, weights.value);
     return;
   }
-  const Quantised codes = quantise(q, kIndexDim, index_format(fp4));
+  Quantised codes = quantise(q, kIndexDim, index_format(fp4));
   layer.publish_codes(TensorId::query_codes, TensorId::query_scales, {heads, kIndexDim},
                       {heads, codes.blocks}, codes, fp4, !fp4);
   for (std::int64_t i = 0; i < tokens; ++i) {

@@ -41,7 +41,7 @@ std::vector<std::vector<std::byte>> publish_keys(Layer& layer, const KeyTensors&
       rows[i] = exact_row(keys.value, static_cast<Eigen::Index>(i));
     return rows;
   }
-  const Quantised nope = quantise(keys, kNopeDim, {false, layout::kKvBlock});
+  Quantised nope = quantise(keys, kNopeDim, {false, layout::kKvBlock});
   layer.publish_codes(ids.codes, ids.scales, {kNopeDim}, {nope.blocks}, nope, false, false);
   for (std::size_t i = 0; i < rows.size(); ++i)
     rows[i] = packed(nope, keys.value, static_cast<Eigen::Index>(i));

@@ -118,6 +118,16 @@ const Tensor* Layer::bound(TensorId id) const {
 }
 void Layer::set_tensor(TensorId id, Tensor value) {
   published(id).tensor = std::move(value);
+  published(id).given = true;
+}
+
+std::optional<Values> Layer::take_given(TensorId id) {
+  Published& entry = published(id);
+  if (!entry.given) return std::nullopt;
+  entry.given = false;
+  Values values = input(id);
+  entry.tensor.reset();
+  return values;
 }
 
 Values Layer::input(TensorId id) const {
@@ -176,14 +186,15 @@ Tensor Layer::spread(bool by_token, std::span<const std::int64_t> tail, const Va
 Balls Layer::publish_bf16(TensorId id, std::vector<std::int64_t> tail, Balls values) {
   const bool by_token = token_first(id);
   values.reshape(values.value.size() / Tensor::count(tail), Tensor::count(tail));
+  std::optional<Values> given = take_given(id);
   if (!kept(id)) {
     values.round_to_bf16(exact());
-    return values;
+    return given ? Balls(std::move(*given)) : values;
   }
   Published& entry = published(id);
   if (exact()) {
     entry.tensor = spread(by_token, tail, values.value);
-    return values;
+    return given ? Balls(std::move(*given)) : values;
   }
   entry.unrounded = spread(by_token, tail, values.value);
   entry.bound = spread(by_token, tail, values.radius);
@@ -199,7 +210,7 @@ Balls Layer::publish_bf16(TensorId id, std::vector<std::int64_t> tail, Balls val
     }
   }
   entry.tensor = std::move(tensor);
-  return values;
+  return given ? Balls(std::move(*given)) : values;
 }
 
 void Layer::publish_f32(TensorId id, std::vector<std::int64_t> tail, const Balls& values) {
@@ -240,8 +251,24 @@ void Layer::publish_integers(TensorId id, std::vector<std::int64_t> shape,
 }
 
 void Layer::publish_codes(TensorId codes, TensorId scales, std::vector<std::int64_t> tail,
-                          std::vector<std::int64_t> scale_tail, const Quantised& quantised, bool fp4,
+                          std::vector<std::int64_t> scale_tail, Quantised& quantised, bool fp4,
                           bool f32_scales) {
+  const std::optional<Values> given_codes = take_given(codes);
+  std::optional<Values> given_scales = take_given(scales);
+  if (given_scales) {
+    given_scales->resize(quantised.scale.rows(), quantised.blocks);
+    quantised.scale = Balls(*given_scales);
+  }
+  if (given_codes && given_scales) {
+    Balls& values = quantised.dequantised;
+    values.radius.setZero();
+    const Eigen::Index block = (values.columns() + quantised.blocks - 1) / quantised.blocks;
+    for (Eigen::Index i = 0; i < values.value.size(); ++i) {
+      const Eigen::Index row = i / values.columns();
+      const double scale = quantised.scale.value(row, i % values.columns() / block);
+      values.value.data()[i] = given_codes->data()[i] * scale;
+    }
+  }
   if (exact() || !kept(codes)) return;
   const bool by_token = token_first(codes);
   const std::int64_t row_count = quantised.scaled.value.size() / Tensor::count(tail);

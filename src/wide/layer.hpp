@@ -4,6 +4,9 @@
 /// Stages see compact matrices: one row for each batch row that is not padding (or each entry, or state row).
 /// The layer spreads them over the published tensor, whose padding rows stay zero bytes, or -1.
 ///
+/// Tensors set before their own stage runs are what the rest of that stage computes with (the stage's own
+/// values are still published), so that a driver can feed the values between the roundings of one stage, too.
+///
 /// A published float has up to three forms: the tensor, its float64 values before the last rounding, and
 /// their bound. For bf16 tensors and codes the bound is on another engine's float32 value before that
 /// rounding; for float32 tensors it is on the published float32 value itself, whose own rounding is part of
@@ -77,10 +80,10 @@ class Layer {
   /// Values that are already known in the tensor's format.
   void publish_copy(TensorId id, std::vector<std::int64_t> tail, const Values& values);
   void publish_integers(TensorId id, std::vector<std::int64_t> shape, std::span<const std::int32_t> values);
-  /// Codes and scales; scales as ue8m0 bytes, or as float32. Nothing in `exact`.
+  /// Codes and scales; scales as ue8m0 bytes, or as float32. Nothing in `exact`. Given codes and scales
+  /// replace the dequantised values and scales that later steps of the stage read.
   void publish_codes(TensorId codes, TensorId scales, std::vector<std::int64_t> tail,
-                     std::vector<std::int64_t> scale_tail, const Quantised& quantised, bool fp4,
-                     bool f32_scales);
+                     std::vector<std::int64_t> scale_tail, Quantised& quantised, bool fp4, bool f32_scales);
   void publish_bytes(TensorId id, const std::vector<std::vector<std::byte>>& rows);
 
   /// Writes a row into a cache and records it.
@@ -99,11 +102,14 @@ class Layer {
 
  private:
   struct Published {
+    bool given = false;  ///< set from outside since the step began and not yet published over
     std::optional<Tensor> tensor;
     std::optional<Tensor> unrounded;
     std::optional<Tensor> bound;
   };
   Published& published(TensorId id);
+  /// Values set from outside before the stage published its own, compact; forgotten by the call.
+  std::optional<Values> take_given(TensorId id);
   const Published* find(TensorId id) const;
   std::vector<std::int64_t> shape(bool by_token, std::int64_t rows, std::span<const std::int64_t> tail) const;
   /// Spreads compact float64 rows over a float64 tensor.

@@ -50,7 +50,7 @@ void layer_input(Layer& layer, const StepPlan& plan, const HiddenSource& source,
     hidden = layer.publish_bf16(TensorId::hidden, {dim}, chained_rows(layer, *previous));
   }
   if (layer.exact()) return;
-  const Quantised activations = quantise(hidden, dim, kActivationFormat);
+  Quantised activations = quantise(hidden, dim, kActivationFormat);
   layer.publish_codes(TensorId::hidden_codes, TensorId::hidden_scales, {dim}, {activations.blocks},
                       activations, false, false);
 }

@@ -226,6 +226,35 @@ TEST_CASE("the output turns heads back and feeds each group its own", "[wide]") 
   }
 }
 
+TEST_CASE("values given before a stage are what the rest of the stage computes with", "[wide]") {
+  support::PlanBuilder builder(tiny({LayerKind::swa}));
+  const int a = builder.admit("a");
+  const StepPlan plan = builder.step({{a, 2}, {-1, 1}});
+  Run run(builder.config);
+  const auto give = [&](TensorId id, DType dtype, std::vector<std::int64_t> shape, std::uint8_t code) {
+    Tensor tensor(dtype, std::move(shape));
+    std::ranges::fill(tensor.as<std::uint8_t>(), code);
+    run.engine->set_tensor(0, id, std::move(tensor));
+  };
+  run.before = [&](int layer, Stage stage) {
+    if (stage == Stage::q_up) {
+      Tensor raw(DType::bfloat16, {3, 4, 512});
+      std::ranges::fill(raw.as<std::uint16_t>(), std::uint16_t{0xC040});  // -3
+      run.engine->set_tensor(layer, q_raw, std::move(raw));
+    }
+    if (stage == Stage::output_project) {
+      give(o_latent_codes, DType::float8_e4m3fn, {3, 256}, 0);
+      give(o_latent_scales, DType::float8_e8m0fnu, {3, 2}, 127);
+    }
+  };
+  run.step(plan);
+  const auto normed = run.values(0, q_normed);
+  REQUIRE(std::all_of(normed.begin(), normed.begin() + 2 * 2048, [](double x) { return x == -1; }));
+  REQUIRE(run.values(0, q_raw)[0] != -3);  // its own value is still published
+  REQUIRE(std::ranges::all_of(run.values(0, hidden_out), [](double x) { return x == 0; }));
+  REQUIRE(std::ranges::any_of(run.values(0, o_latent), [](double x) { return x != 0; }));
+}
+
 TEST_CASE("padding rows are zero bytes and -1", "[wide]") {
   for (const std::string_view profile : {"canonical", "official", "exact"}) {
     support::PlanBuilder builder(tiny({LayerKind::csa}, profile));
