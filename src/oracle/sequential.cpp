@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "oracle/slots.hpp"
 
@@ -31,6 +32,19 @@ std::map<std::pair<int, Cache>, std::string> request_state(const Engine& engine,
   return state;
 }
 
+/// The rows of a tensor that a mask keeps.
+Tensor kept_rows(const Tensor& tensor, const std::vector<bool>& keep) {
+  std::vector<std::int64_t> shape = tensor.shape();
+  shape[0] = std::ranges::count(keep, true);
+  Tensor kept(tensor.dtype(), shape);
+  const std::size_t size = static_cast<std::size_t>(tensor.row_elements()) * size_bytes(tensor.dtype());
+  std::size_t to = 0;
+  for (std::size_t row = 0; row < keep.size(); ++row) {
+    if (keep[row]) std::memcpy(kept.bytes().data() + size * to++, tensor.bytes().data() + size * row, size);
+  }
+  return kept;
+}
+
 }  // namespace
 
 SequentialCheck::SequentialCheck(const RunPlan& run, const SourceInfo& info)
@@ -39,6 +53,7 @@ SequentialCheck::SequentialCheck(const RunPlan& run, const SourceInfo& info)
       aligner_(std::make_unique<compare::TokenAligner>(*reference_info_, info_, compare::Rules(compare::RuleSet::bits))) {
   aligner_->compare_final_state(false);
   for (const StepPlan& step : run.steps) {
+    for (const Row& row : step.rows) content_[{row.request, row.position}] = row.content;
     for (const LiveRequest& live : step.live) {
       if (window_held(run.config, live)) last_[live.request] = {step.index, live.length};
     }
@@ -54,7 +69,28 @@ void SequentialCheck::add(const Engine& engine, const StepPlan& plan, const Step
       state_[live.request] = request_state(engine, live);
     }
   }
-  aligner_->add(compare::Side::subject, observation, keys_);
+  StepObservation kept = observation;
+  drop_replaced(plan, kept);
+  aligner_->add(compare::Side::subject, std::move(kept), keys_);
+}
+
+void SequentialCheck::drop_replaced(const StepPlan& plan, StepObservation& observation) const {
+  for (LayerObservation& layer : observation.layers) {
+    for (const auto& [stage, token] : {std::pair{Stage::compress_state, TensorId::compress_state_token},
+                                       std::pair{Stage::indexer_state, TensorId::indexer_state_token}}) {
+      const auto tokens = layer.tensors.find(token);
+      if (tokens == layer.tensors.end()) continue;
+      std::vector<bool> keep;
+      for (const std::int32_t batch_row : tokens->second.as<std::int32_t>()) {
+        const Row& row = plan.rows.at(static_cast<std::size_t>(batch_row));
+        keep.push_back(content_.at({row.request, row.position}) == row.content);
+      }
+      if (std::ranges::find(keep, false) == keep.end()) continue;
+      for (auto& [id, tensor] : layer.tensors) {
+        if (info(id).stage == stage) tensor = kept_rows(tensor, keep);
+      }
+    }
+  }
 }
 
 compare::StepComparison SequentialCheck::finish(const std::vector<RunPlan>& sequential, const std::string& engine_name,

@@ -1,7 +1,8 @@
 /// `expect: same_as: sequential`: a run against runs in which every request is alone, one token a step.
 ///
 /// Outputs are compared by token, live state once for each request: as it was after the last step in which the
-/// request was live with its whole window held. Physical places differ and are not compared.
+/// request was live with its whole window held. Physical places differ and are not compared, nor are state rows of
+/// tokens that a rewind or a rejection replaced later.
 #pragma once
 
 #include <map>
@@ -39,9 +40,13 @@ class SequentialCheck {
     std::int32_t length = 0;
   };
 
+  /// Takes state rows of replaced tokens out of an observation.
+  void drop_replaced(const StepPlan& plan, StepObservation& observation) const;
+
   const RunPlan& run_;
   const SourceInfo& info_;
   std::vector<std::string> keys_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::uint64_t> content_;  ///< last, by request and position
   std::map<std::int32_t, Last> last_;           ///< by request
   std::map<std::int32_t, RequestState> state_;  ///< by request, after its last step
   std::unique_ptr<SourceInfo> reference_info_;

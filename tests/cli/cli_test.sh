@@ -6,7 +6,6 @@ program=$1 json_check=$2 source=$3 case=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-export OMP_WAIT_POLICY=passive
 failures=0
 
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }

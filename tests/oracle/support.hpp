@@ -36,13 +36,13 @@ inline std::vector<StepObservation> run_all(Engine& engine, const RunPlan& plan,
   return all;
 }
 
-/// Wraps a stage: runs it, then changes one bit of element 0 of a tensor that it published.
+/// Wraps a stage: runs it, then changes the exponent of element 0 of a bf16 tensor that it published.
 inline void break_stage(Engine& engine, Stage stage, TensorId id) {
   StageFunction& entry = engine.stages()[static_cast<std::size_t>(stage)];
   entry = [inner = entry, id](const StageCall& call) {
     inner(call);
     Tensor changed = *call.engine.tensor(call.layer, id);
-    changed.bytes()[0] ^= std::byte{1};
+    changed.bytes()[1] ^= std::byte{1};
     call.engine.set_tensor(call.layer, id, std::move(changed));
   };
 }
