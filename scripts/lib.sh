@@ -29,5 +29,5 @@ ctest_step() {
 }
 
 # configure PRESET [ARGS...], build PRESET [TARGETS...]
-configure() { cmake --preset "$1" "${@:2}" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache; }
+configure() { cmake --preset "$1" "${@:2}" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache; }
 build() { cmake --build "build/$1" --target "${@:2}"; }
