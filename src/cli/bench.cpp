@@ -22,7 +22,7 @@ namespace dsv4::cli {
 namespace {
 
 constexpr const char* kFooter = R"(Every stage is timed in the same run as the peaks of the machine: peak, stage, peak. A sample whose two peaks differ by
-more than 5% is thrown away; a stage without a good sample makes the run fail. `x scalar` compares the time for one unit
+more than 5% is thrown away and the step repeated; a stage without a good sample in the end makes the run fail. `x scalar` compares the time for one unit
 of work with that of plain scalar loops (one multiply-add at a time, same bits) on few tokens.
 
 Examples:
@@ -33,6 +33,7 @@ Examples:
 constexpr double kPeakTolerance = 0.05;
 constexpr double kPeakSeconds = 0.05;
 constexpr int kWarmUpTokens = 16;
+constexpr int kMoreRounds = 4;  // times `repeat`, while a stage has no good sample
 
 struct BenchOptions {
   std::string model = "v4-flash";
@@ -72,7 +73,7 @@ std::string script(const BenchOptions& options, int tokens) {
                                  options.layer, options.profile);
   if (options.decode == 0) {
     text += fmt::format("  - prefill: {{request: warm, tokens: {}}}\n  - free: warm\n", std::min(tokens, kWarmUpTokens));
-    for (int i = 0; i < options.repeat; ++i) {
+    for (int i = 0; i < options.repeat * kMoreRounds; ++i) {
       text += fmt::format("  - prefill: {{request: r{0}, tokens: {1}}}\n  - free: r{0}\n", i, tokens);
     }
     return text;
@@ -82,14 +83,15 @@ std::string script(const BenchOptions& options, int tokens) {
     text += fmt::format("  - fill: {{request: r{}, tokens: {}}}\n", i, options.context);
     requests += fmt::format("{}r{}", i == 0 ? "" : ", ", i);
   }
-  return text + fmt::format("  - decode: {{requests: [{}], repeat: {}}}\n", requests, options.repeat + 1);
+  return text + fmt::format("  - decode: {{requests: [{}], repeat: {}}}\n", requests, options.repeat * kMoreRounds + 1);
 }
 
 /// Runs the script; every timed step gives a sample for each stage.
 class Bench {
  public:
   Bench(const BenchOptions& options, int tokens, bool with_peaks)
-      : plan_(scenario::plan(scenario::parse_scenario(script(options, tokens), "bench"))), with_peaks_(with_peaks) {
+      : plan_(scenario::plan(scenario::parse_scenario(script(options, tokens), "bench"))), repeat_(options.repeat),
+        with_peaks_(with_peaks) {
     const scenario::Scenario scenario = scenario::parse_scenario(script(options, tokens), "bench");
     engine_ = engine_factory()("reference", plan_.config, weights_of(scenario, plan_.config),
                                hidden_of(scenario, plan_.config));
@@ -100,13 +102,16 @@ class Bench {
   /// False when interrupted.
   bool run() {
     bool warm = false;
+    int rounds = 0;
     for (const StepPlan& step : plan_.steps) {
+      if (rounds >= repeat_ && complete()) break;
       timed_ = warm && !step.rows.empty();
       engine_->begin_step(step);
       if (step.kind == StepKind::fill) oracle::apply_fill(*engine_, step);
       if (!step.rows.empty()) {
         if (timed_) step_ = &step;
         for (const Stage stage : execution_order(plan_.config.layers.front(), false)) engine_->run_stage(step, 0, stage);
+        rounds += timed_ ? 1 : 0;
         warm = true;
       }
       engine_->end_step(step);
@@ -115,6 +120,12 @@ class Bench {
     return true;
   }
 
+  /// Every stage has a good sample.
+  bool complete() const {
+    return std::ranges::all_of(execution_order(plan_.config.layers.front(), false), [this](Stage stage) {
+      return results_[static_cast<std::size_t>(stage)].best.has_value();
+    });
+  }
   const Results& results() const { return results_; }
   std::array<StageWork, kStageCount> work() const { return stage_work(plan_.config, *step_, 0); }
   const RunConfig& config() const { return plan_.config; }
@@ -146,6 +157,7 @@ class Bench {
   }
 
   RunPlan plan_;
+  int repeat_;
   bool with_peaks_;
   std::unique_ptr<Engine> engine_;
   const StepPlan* step_ = nullptr;
@@ -153,7 +165,7 @@ class Bench {
   Results results_;
 };
 
-/// Seconds for one flop (or byte) of every stage in plain scalar loops; 0 where not measured.
+/// Seconds for one flop of every arithmetic stage in plain scalar loops; 0 where not measured.
 std::array<double, kStageCount> baseline(const BenchOptions& options) {
   std::array<double, kStageCount> seconds{};
   if (options.baseline_tokens == 0) return seconds;
@@ -170,8 +182,8 @@ std::array<double, kStageCount> baseline(const BenchOptions& options) {
   omp_set_num_threads(threads);
   const auto work = bench.work();
   for (std::size_t stage = 0; stage < kStageCount; ++stage) {
-    const double units = work[stage].flop > 0 ? work[stage].flop : work[stage].bytes;
-    if (units > 0 && bench.results()[stage].best) seconds[stage] = bench.results()[stage].best->seconds / units;
+    const StageResult& result = bench.results()[stage];
+    if (work[stage].flop > 0 && result.best) seconds[stage] = result.best->seconds / work[stage].flop;
   }
   return seconds;
 }
@@ -195,7 +207,7 @@ struct Line {
   Stage stage;
   const StageResult& result;
   StageWork work;
-  double scalar;  ///< seconds a unit
+  double scalar;  ///< seconds a flop
 };
 
 void print_line(const Line& line, bool json) {
