@@ -21,7 +21,8 @@
 namespace dsv4::cli {
 namespace {
 
-constexpr const char* kFooter = R"(Every stage is timed in the same run as the peaks of the machine: peak, stage, peak. A sample whose two peaks differ by
+constexpr const char* kFooter =
+    R"(Every stage is timed in the same run as the peaks of the machine: peak, stage, peak. A sample whose two peaks differ by
 more than 5% is thrown away and the step repeated; a stage without a good sample in the end makes the run fail. `x scalar` compares the time for one unit
 of work with that of plain scalar loops (one multiply-add at a time, same bits) on few tokens.
 
@@ -66,13 +67,16 @@ double measure_peak(bool arithmetic) {
                     : reference::copy_peak(threads);
 }
 
-bool agree(double a, double b) { return std::max(a, b) <= (1 + kPeakTolerance) * std::min(a, b); }
+bool agree(double a, double b) {
+  return std::max(a, b) <= (1 + kPeakTolerance) * std::min(a, b);
+}
 
 std::string script(const BenchOptions& options, int tokens) {
-  std::string text = fmt::format("name: bench\nmodel: {{preset: {}, layers: [{}]}}\nprofile: {}\nsteps:\n", options.model,
-                                 options.layer, options.profile);
+  std::string text = fmt::format("name: bench\nmodel: {{preset: {}, layers: [{}]}}\nprofile: {}\nsteps:\n",
+                                 options.model, options.layer, options.profile);
   if (options.decode == 0) {
-    text += fmt::format("  - prefill: {{request: warm, tokens: {}}}\n  - free: warm\n", std::min(tokens, kWarmUpTokens));
+    text += fmt::format("  - prefill: {{request: warm, tokens: {}}}\n  - free: warm\n",
+                        std::min(tokens, kWarmUpTokens));
     for (int i = 0; i < options.repeat * kMoreRounds; ++i) {
       text += fmt::format("  - prefill: {{request: r{0}, tokens: {1}}}\n  - free: r{0}\n", i, tokens);
     }
@@ -83,14 +87,16 @@ std::string script(const BenchOptions& options, int tokens) {
     text += fmt::format("  - fill: {{request: r{}, tokens: {}}}\n", i, options.context);
     requests += fmt::format("{}r{}", i == 0 ? "" : ", ", i);
   }
-  return text + fmt::format("  - decode: {{requests: [{}], repeat: {}}}\n", requests, options.repeat * kMoreRounds + 1);
+  return text + fmt::format("  - decode: {{requests: [{}], repeat: {}}}\n", requests,
+                            options.repeat * kMoreRounds + 1);
 }
 
 /// Runs the script; every timed step gives a sample for each stage.
 class Bench {
  public:
   Bench(const BenchOptions& options, int tokens, bool with_peaks)
-      : plan_(scenario::plan(scenario::parse_scenario(script(options, tokens), "bench"))), repeat_(options.repeat),
+      : plan_(scenario::plan(scenario::parse_scenario(script(options, tokens), "bench"))),
+        repeat_(options.repeat),
         with_peaks_(with_peaks) {
     const scenario::Scenario scenario = scenario::parse_scenario(script(options, tokens), "bench");
     engine_ = engine_factory()("reference", plan_.config, weights_of(scenario, plan_.config),
@@ -110,7 +116,8 @@ class Bench {
       if (step.kind == StepKind::fill) oracle::apply_fill(*engine_, step);
       if (!step.rows.empty()) {
         if (timed_) step_ = &step;
-        for (const Stage stage : execution_order(plan_.config.layers.front(), false)) engine_->run_stage(step, 0, stage);
+        for (const Stage stage : execution_order(plan_.config.layers.front(), false))
+          engine_->run_stage(step, 0, stage);
         rounds += timed_ ? 1 : 0;
         warm = true;
       }
@@ -189,18 +196,23 @@ std::array<double, kStageCount> baseline(const BenchOptions& options) {
 }
 
 void print_header(const BenchOptions& options, bool json) {
-  const std::string what = options.decode > 0
-                               ? fmt::format("decode of {} requests at {} tokens", options.decode, options.context)
-                               : fmt::format("prefill of {} tokens", options.tokens);
+  const std::string what =
+      options.decode > 0 ? fmt::format("decode of {} requests at {} tokens", options.decode, options.context)
+                         : fmt::format("prefill of {} tokens", options.tokens);
   if (json) {
-    print_json_line({{"type", "bench"}, {"model", options.model}, {"layer", options.layer}, {"profile", options.profile},
-                     {"what", what}, {"threads", omp_get_max_threads()},
+    print_json_line({{"type", "bench"},
+                     {"model", options.model},
+                     {"layer", options.layer},
+                     {"profile", options.profile},
+                     {"what", what},
+                     {"threads", omp_get_max_threads()},
                      {"isa", std::string(reference::name(reference::selected_isa()))}});
     return;
   }
   fmt::print("{} {} layer, {}, {} threads, {}\n", options.model, options.layer, what, omp_get_max_threads(),
              reference::name(reference::selected_isa()));
-  fmt::print("{:<18} {:>10} {:>9} {:>12} {:>9} {:>9}\n", "stage", "ms", "GFLOP", "rate", "of peak", "x scalar");
+  fmt::print("{:<18} {:>10} {:>9} {:>12} {:>9} {:>9}\n", "stage", "ms", "GFLOP", "rate", "of peak",
+             "x scalar");
 }
 
 struct Line {
@@ -213,8 +225,10 @@ struct Line {
 void print_line(const Line& line, bool json) {
   const std::string stage(name(line.stage));
   if (!line.result.best) {
-    if (json) print_json_line({{"type", "bench_stage"}, {"stage", stage}, {"rejected", line.result.rejected}});
-    else fmt::print("{:<18} rejected: the machine's peak moved by more than 5% around every sample\n", stage);
+    if (json)
+      print_json_line({{"type", "bench_stage"}, {"stage", stage}, {"rejected", line.result.rejected}});
+    else
+      fmt::print("{:<18} rejected: the machine's peak moved by more than 5% around every sample\n", stage);
     return;
   }
   const Sample& sample = *line.result.best;
@@ -224,10 +238,15 @@ void print_line(const Line& line, bool json) {
   const double share = rate * 1e9 / sample.peak;
   const double times = line.scalar > 0 && units > 0 ? line.scalar * units / sample.seconds : 0;
   if (json) {
-    print_json_line({{"type", "bench_stage"}, {"stage", stage}, {"seconds", sample.seconds},
-                     {arithmetic ? "gflop" : "gbyte", units / 1e9}, {arithmetic ? "gflop_s" : "gbyte_s", rate},
+    print_json_line({{"type", "bench_stage"},
+                     {"stage", stage},
+                     {"seconds", sample.seconds},
+                     {arithmetic ? "gflop" : "gbyte", units / 1e9},
+                     {arithmetic ? "gflop_s" : "gbyte_s", rate},
                      {arithmetic ? "fma_peak_gflop_s" : "copy_peak_gbyte_s", sample.peak / 1e9},
-                     {"share_of_peak", share}, {"times_scalar", times}, {"rejected", line.result.rejected}});
+                     {"share_of_peak", share},
+                     {"times_scalar", times},
+                     {"rejected", line.result.rejected}});
     return;
   }
   fmt::print("{:<18} {:>10.3f} {:>9} {:>12} {:>8.1f}% {:>9}\n", stage, sample.seconds * 1e3,
@@ -258,13 +277,18 @@ int run(const BenchOptions& options, const Shared& shared) {
     if (work[at].flop > 0) peak_seconds += work[at].flop / result.best->peak;
   }
   if (shared.json) {
-    print_json_line({{"type", "bench_total"}, {"seconds", seconds}, {"gflop", flop / 1e9}, {"gflop_s", flop / seconds / 1e9},
-                     {"share_of_peak", peak_seconds / seconds}, {"complete", whole}});
+    print_json_line({{"type", "bench_total"},
+                     {"seconds", seconds},
+                     {"gflop", flop / 1e9},
+                     {"gflop_s", flop / seconds / 1e9},
+                     {"share_of_peak", peak_seconds / seconds},
+                     {"complete", whole}});
   } else {
     fmt::print("{:<18} {:>10.3f} {:>9.3f} {:>12} {:>8.1f}%\n", "all", seconds * 1e3, flop / 1e9,
                fmt::format("{:.1f} GF/s", flop / seconds / 1e9), peak_seconds / seconds * 100);
   }
-  if (!whole) fmt::print(stderr, "dsv4-oracle: the machine was not quiet enough to measure every stage; try again\n");
+  if (!whole)
+    fmt::print(stderr, "dsv4-oracle: the machine was not quiet enough to measure every stage; try again\n");
   return whole ? kDone : kFailed;
 }
 
@@ -272,25 +296,34 @@ int run(const BenchOptions& options, const Shared& shared) {
 
 void add_bench(CLI::App& app, Shared& shared, Action& action) {
   auto options = std::make_shared<BenchOptions>();
-  CLI::App* const command = app.add_subcommand("bench", "Throughput of every stage beside the machine's peaks");
+  CLI::App* const command =
+      app.add_subcommand("bench", "Throughput of every stage beside the machine's peaks");
   command->footer(kFooter);
   command->add_option("--model", options->model, "Preset")->type_name("NAME")->capture_default_str();
   command->add_option("--layer", options->layer, "swa, csa or hca")
       ->check(CLI::IsMember({"swa", "csa", "hca"}))
       ->capture_default_str();
-  command->add_option("--profile", options->profile, "Numeric profile")->type_name("NAME")->capture_default_str();
-  command->add_option("--tokens", options->tokens, "Tokens of the prefill")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  command->add_option("--decode", options->decode, "Requests that decode one token each, instead of a prefill")
+  command->add_option("--profile", options->profile, "Numeric profile")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--tokens", options->tokens, "Tokens of the prefill")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--decode", options->decode, "Requests that decode one token each, instead of a prefill")
       ->check(CLI::Range(1, 4096));
   command->add_option("--context", options->context, "Tokens before the decode step (synthetic caches)")
       ->check(CLI::Range(1, (1 << 20) - 64))
       ->capture_default_str();
-  command->add_option("--repeat", options->repeat, "Samples of every stage")->check(CLI::Range(1, 100))->capture_default_str();
+  command->add_option("--repeat", options->repeat, "Samples of every stage")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
   command->add_option("--baseline-tokens", options->baseline_tokens, "Tokens of the scalar baseline; 0: none")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   add_compute_options(*command, options->compute);
-  command->callback([options, &shared, &action] { action = [options, &shared] { return run(*options, shared); }; });
+  command->callback(
+      [options, &shared, &action] { action = [options, &shared] { return run(*options, shared); }; });
 }
 
 }  // namespace dsv4::cli

@@ -10,9 +10,9 @@ namespace {
 /// Sums over the rows of a step.
 struct Sums {
   double tokens = 0;
-  double visible = 0;     ///< compressed entries that each token sees
-  double keys = 0;        ///< keys that each token attends to
-  double closed = 0;      ///< entries finished
+  double visible = 0;  ///< compressed entries that each token sees
+  double keys = 0;     ///< keys that each token attends to
+  double closed = 0;   ///< entries finished
   double state_rows = 0;
 };
 
@@ -21,7 +21,8 @@ Sums sums_of(const RunConfig& config, const StepPlan& step, LayerKind kind) {
   for (const RequestStep& request : step.requests) {
     for (std::int32_t p = request.begin; p < request.end; ++p) {
       const double visible = live_entries(kind, p + 1);
-      const double attended = has_indexer(kind) ? std::min<double>(visible, config.geometry.index_topk) : visible;
+      const double attended =
+          has_indexer(kind) ? std::min<double>(visible, config.geometry.index_topk) : visible;
       sums.tokens += 1;
       sums.visible += visible;
       sums.keys += attended + std::min(p + 1, kWindow);
@@ -59,7 +60,8 @@ std::array<StageWork, kStageCount> stage_work(const RunConfig& config, const Ste
   at(Stage::indexer_state).bytes = sums.state_rows * index_channels * 16;
   at(Stage::indexer_pool).bytes = sums.closed * (8 * 8 + 4) * kIndexDim;
   at(Stage::indexer_finish).bytes = sums.closed * (kIndexDim * 6 + layout::kIndexFp8RowBytes);
-  at(Stage::indexer_query).flop = 2 * t * (double(g.q_lora) * g.index_heads * kIndexDim + double(g.dim) * g.index_heads);
+  at(Stage::indexer_query).flop =
+      2 * t * (double(g.q_lora) * g.index_heads * kIndexDim + double(g.dim) * g.index_heads);
   at(Stage::indexer_score).flop = 2 * sums.visible * g.index_heads * (kIndexDim + 1.0);
   at(Stage::indexer_select).bytes = sums.visible * 4 + t * g.index_topk * 4;
   at(Stage::attention_lists).bytes = (t * kWindow + sums.keys) * 8;

@@ -1,7 +1,7 @@
 /// What every command of the program is made of: options on a CLI11 subcommand and the action to run.
 ///
-/// Results go to stdout, progress and remarks to stderr. An action returns an exit code (exit_code.hpp) or throws;
-/// main maps errors in one place.
+/// Results go to stdout, progress and remarks to stderr. An action returns an exit code (exit_code.hpp) or
+/// throws; main maps errors in one place.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,8 +13,8 @@ namespace dsv4::cli {
 
 /// Options before the command.
 struct Shared {
-  bool json = false;   ///< JSON Lines where a person would read text
-  bool quiet = false;  ///< no progress
+  bool json = false;                   ///< JSON Lines where a person would read text
+  bool quiet = false;                  ///< no progress
   std::vector<std::string> arguments;  ///< of the whole command line, for commands that reproduce something
 };
 
@@ -31,8 +31,8 @@ void add_bench(CLI::App& app, Shared& shared, Action& action);
 
 /// `--threads` and `--isa` of commands that compute.
 struct ComputeOptions {
-  int threads = 0;   ///< 0: all
-  std::string isa;   ///< empty: the best one
+  int threads = 0;  ///< 0: all
+  std::string isa;  ///< empty: the best one
 };
 void add_compute_options(CLI::App& command, ComputeOptions& options);
 void apply(const ComputeOptions& options);

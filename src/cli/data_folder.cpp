@@ -17,9 +17,13 @@ std::string data_root() {
   return DSV4_SOURCE_FOLDER;
 }
 
-std::string scenario_folder() { return (fs::path(data_root()) / "scenarios").string(); }
+std::string scenario_folder() {
+  return (fs::path(data_root()) / "scenarios").string();
+}
 
-std::string golden_folder() { return (fs::path(data_root()) / "data" / "golden").string(); }
+std::string golden_folder() {
+  return (fs::path(data_root()) / "data" / "golden").string();
+}
 
 std::string find_scenario(const std::string& name) {
   std::error_code error;

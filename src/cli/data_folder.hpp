@@ -1,4 +1,5 @@
-/// Where the program's own scenarios and golden data lie: installed beside it, or in the source tree it was built from.
+/// Where the program's own scenarios and golden data lie: installed beside it, or in the source tree it was
+/// built from.
 #pragma once
 
 #include <string>

@@ -40,7 +40,8 @@ struct DiffOptions {
 
 compare::Rules make_rules(const DiffOptions& options, const SourceInfo& a, const SourceInfo& b) {
   bool bits = a.bit_exact && b.bit_exact;
-  for (const AxisInfo& axis : axes()) bits &= a.config.profile.value(axis.axis) == b.config.profile.value(axis.axis);
+  for (const AxisInfo& axis : axes())
+    bits &= a.config.profile.value(axis.axis) == b.config.profile.value(axis.axis);
   compare::Rules rules(!options.rules.empty() ? compare::rule_set_named(options.rules)
                        : bits                 ? compare::RuleSet::bits
                                               : compare::RuleSet::values);
@@ -68,8 +69,9 @@ std::string reproduce(const Shared& shared, std::int64_t step) {
 }
 
 /// Says the first divergence, the error table and the end; returns the exit code.
-int conclude(const Shared& shared, report::Reporter& reporter, const compare::Totals& totals, const std::string& event,
-             std::int64_t not_compared, bool by_token, bool interrupted, bool matched = true) {
+int conclude(const Shared& shared, report::Reporter& reporter, const compare::Totals& totals,
+             const std::string& event, std::int64_t not_compared, bool by_token, bool interrupted,
+             bool matched = true) {
   if (totals.first_divergence) {
     reporter.first_divergence(*totals.first_divergence, event, totals,
                               reproduce(shared, by_token ? -1 : totals.first_divergence->step));
@@ -86,7 +88,8 @@ int conclude(const Shared& shared, report::Reporter& reporter, const compare::To
 
 int diff_by_token(const DiffOptions& options, const Shared& shared, io::DumpReader& a, io::DumpReader& b,
                   const compare::Rules& rules, report::Reporter& reporter) {
-  if (!options.steps.empty()) throw UsageError("--steps has no meaning with --align token: the two runs number steps apart");
+  if (!options.steps.empty())
+    throw UsageError("--steps has no meaning with --align token: the two runs number steps apart");
   compare::Totals totals;
   const compare::StepComparison comparison = compare::compare_by_token(a, b, rules, &totals);
   reporter.step({-1, "all steps, by token", 0, 0}, comparison);
@@ -94,7 +97,8 @@ int diff_by_token(const DiffOptions& options, const Shared& shared, io::DumpRead
 }
 
 int diff_by_step(const DiffOptions& options, const Shared& shared, io::DumpReader& a, io::DumpReader& b,
-                 const compare::Rules& rules, const oracle::Selection& selection, report::Reporter& reporter) {
+                 const compare::Rules& rules, const oracle::Selection& selection,
+                 report::Reporter& reporter) {
   compare::CompareOptions compare_options;
   compare_options.wanted = [&](int, TensorId id) { return selection.has_tensor(id); };
   compare::Comparator comparator(a.info(), b.info(), rules, compare_options);
@@ -140,9 +144,11 @@ int diff_by_step(const DiffOptions& options, const Shared& shared, io::DumpReade
     if (oracle::interrupted()) break;
   }
   if (stopped) {
-    for (const std::int64_t step : a.steps()) not_compared += selection.has_step(step) && left && step >= left->step ? 1 : 0;
+    for (const std::int64_t step : a.steps())
+      not_compared += selection.has_step(step) && left && step >= left->step ? 1 : 0;
   }
-  return conclude(shared, reporter, comparator.totals(), first_event, not_compared, false, oracle::interrupted(), matched);
+  return conclude(shared, reporter, comparator.totals(), first_event, not_compared, false,
+                  oracle::interrupted(), matched);
 }
 
 int run(const DiffOptions& options, const Shared& shared) {
@@ -151,11 +157,13 @@ int run(const DiffOptions& options, const Shared& shared) {
   io::DumpReader b(options.b);
   for (io::DumpReader* reader : {&a, &b}) {
     reader->want(selection.tensors);
-    if (!reader->info().complete) fmt::print(stderr, "{}: ends early (the run that wrote it did not finish)\n", reader->path());
+    if (!reader->info().complete)
+      fmt::print(stderr, "{}: ends early (the run that wrote it did not finish)\n", reader->path());
   }
   const compare::Rules rules = make_rules(options, a.info(), b.info());
   const std::unique_ptr<report::Reporter> reporter =
-      shared.json ? report::json_reporter(std::cout) : report::text_reporter(std::cout, {.verbose = options.verbose});
+      shared.json ? report::json_reporter(std::cout)
+                  : report::text_reporter(std::cout, {.verbose = options.verbose});
   reporter->config({"diff", "", &a.info(), &b.info(), &rules});
   return options.align == "token" ? diff_by_token(options, shared, a, b, rules, *reporter)
                                   : diff_by_step(options, shared, a, b, rules, selection, *reporter);
@@ -181,7 +189,8 @@ void add_diff(CLI::App& app, Shared& shared, Action& action) {
   command->add_option("--steps", options->steps, "Only these steps: FIRST:END, half-open")->type_name("A:B");
   command->add_flag("--continue", options->keep_going, "Go on after the first difference");
   command->add_flag("--verbose", options->verbose, "A line for every tensor that was compared");
-  command->callback([options, &shared, &action] { action = [options, &shared] { return run(*options, shared); }; });
+  command->callback(
+      [options, &shared, &action] { action = [options, &shared] { return run(*options, shared); }; });
 }
 
 }  // namespace dsv4::cli

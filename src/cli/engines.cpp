@@ -26,17 +26,20 @@ struct EngineRow {
 };
 
 constexpr std::array kEngines{
-    EngineRow{"reference", [](const RunConfig& config, std::shared_ptr<const WeightSource> weights,
-                              std::shared_ptr<const HiddenSource> hidden) {
+    EngineRow{"reference",
+              [](const RunConfig& config, std::shared_ptr<const WeightSource> weights,
+                 std::shared_ptr<const HiddenSource> hidden) {
                 return reference::make_reference_engine(config, std::move(weights), std::move(hidden));
               }},
-    EngineRow{"wide", [](const RunConfig& config, std::shared_ptr<const WeightSource> weights,
-                         std::shared_ptr<const HiddenSource> hidden) {
+    EngineRow{"wide",
+              [](const RunConfig& config, std::shared_ptr<const WeightSource> weights,
+                 std::shared_ptr<const HiddenSource> hidden) {
                 return wide::make_wide_engine(config, std::move(weights), std::move(hidden));
               }},
 #ifdef DSV4_HAS_CUDA
-    EngineRow{"cuda", [](const RunConfig& config, std::shared_ptr<const WeightSource> weights,
-                         std::shared_ptr<const HiddenSource> hidden) {
+    EngineRow{"cuda",
+              [](const RunConfig& config, std::shared_ptr<const WeightSource> weights,
+                 std::shared_ptr<const HiddenSource> hidden) {
                 return gpu::make_cuda_engine(config, std::move(weights), std::move(hidden));
               }},
 #else
@@ -48,7 +51,8 @@ const EngineRow& row(const std::string& name) {
   for (const EngineRow& engine : kEngines) {
     if (name != engine.name) continue;
     if (engine.make == nullptr) {
-      throw SubjectError("engine '" + name + "' is not part of this build (it was configured without a CUDA engine)");
+      throw SubjectError("engine '" + name +
+                         "' is not part of this build (it was configured without a CUDA engine)");
     }
     return engine;
   }
@@ -74,7 +78,9 @@ std::vector<std::string> engine_names() {
   return names;
 }
 
-void check_engine_name(const std::string& name) { row(name); }
+void check_engine_name(const std::string& name) {
+  row(name);
+}
 
 std::shared_ptr<const WeightSource> weights_of(const scenario::Scenario& scenario, const RunConfig& config) {
   if (scenario.weights_paths.empty()) return seeded_weights(config);

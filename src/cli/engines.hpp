@@ -9,8 +9,8 @@
 
 namespace dsv4::cli {
 
-/// Engines of this build. Making one of another name throws: SubjectError for a known engine that the build lacks,
-/// UsageError otherwise.
+/// Engines of this build. Making one of another name throws: SubjectError for a known engine that the build
+/// lacks, UsageError otherwise.
 EngineFactory engine_factory();
 std::vector<std::string> engine_names();
 

@@ -6,12 +6,12 @@
 namespace dsv4::cli {
 
 enum ExitCode : int {
-  kDone = 0,         ///< done; where something was compared, nothing differs
-  kFailed = 1,       ///< a comparison or an expectation failed
-  kUsage = 2,        ///< usage, scenario content, or a comparison that matched nothing
-  kFile = 3,         ///< a file could not be read, written or trusted
-  kSubject = 4,      ///< the subject could not run
-  kInternal = 5,     ///< a broken invariant of our own
+  kDone = 0,      ///< done; where something was compared, nothing differs
+  kFailed = 1,    ///< a comparison or an expectation failed
+  kUsage = 2,     ///< usage, scenario content, or a comparison that matched nothing
+  kFile = 3,      ///< a file could not be read, written or trusted
+  kSubject = 4,   ///< the subject could not run
+  kInternal = 5,  ///< a broken invariant of our own
   kInterrupted = 130,
 };
 

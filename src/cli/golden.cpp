@@ -83,15 +83,21 @@ int verify(const GoldenOptions& options, const Shared& shared) {
     compared += result.compared;
     mismatches += result.mismatches.size();
     if (shared.json) {
-      print_json_line({{"type", "golden_case"}, {"case", record.golden_case.name}, {"compared", result.compared},
+      print_json_line({{"type", "golden_case"},
+                       {"case", record.golden_case.name},
+                       {"compared", result.compared},
                        {"mismatches", result.mismatches.size()}});
     } else {
-      fmt::print("{:<34} {:>6} compared, {} differ\n", record.golden_case.name, result.compared, result.mismatches.size());
+      fmt::print("{:<34} {:>6} compared, {} differ\n", record.golden_case.name, result.compared,
+                 result.mismatches.size());
     }
     for (std::size_t i = 0; i < std::min(kShown, result.mismatches.size()); ++i) {
       const golden::Mismatch& one = result.mismatches[i];
       if (shared.json) {
-        print_json_line({{"type", "golden_mismatch"}, {"place", one.place}, {"expected", one.expected}, {"found", one.found}});
+        print_json_line({{"type", "golden_mismatch"},
+                         {"place", one.place},
+                         {"expected", one.expected},
+                         {"found", one.found}});
       } else {
         fmt::print("  {}: expected {}, found {}\n", one.place, one.expected, one.found);
       }
@@ -105,17 +111,24 @@ int verify(const GoldenOptions& options, const Shared& shared) {
 int list(const GoldenOptions& options, const Shared& shared) {
   const std::string folder = options.folder.empty() ? golden_folder() : options.folder;
   std::int64_t total = 0;
-  if (!shared.json) fmt::print("{:<34} {:>10} {:>10} {:>6} {:>8}\n", "case", "digests", "rows", "steps", "tensors");
+  if (!shared.json)
+    fmt::print("{:<34} {:>10} {:>10} {:>6} {:>8}\n", "case", "digests", "rows", "steps", "tensors");
   for (const golden::Case& one : golden::cases_matching(options.case_glob)) {
     const golden::FileSummary about = golden::summary(folder, one);
-    const auto text = [](std::int64_t bytes) { return bytes < 0 ? "absent" : bytes == 0 ? "-" : size_text(bytes); };
+    const auto text = [](std::int64_t bytes) {
+      return bytes < 0 ? "absent" : bytes == 0 ? "-" : size_text(bytes);
+    };
     total += std::max<std::int64_t>(0, about.digest_bytes) + std::max<std::int64_t>(0, about.row_bytes);
     if (shared.json) {
-      print_json_line({{"type", "golden_case"}, {"case", about.name}, {"digest_bytes", about.digest_bytes},
-                       {"row_bytes", about.row_bytes}, {"steps", about.steps}, {"tensors", about.tensors}});
+      print_json_line({{"type", "golden_case"},
+                       {"case", about.name},
+                       {"digest_bytes", about.digest_bytes},
+                       {"row_bytes", about.row_bytes},
+                       {"steps", about.steps},
+                       {"tensors", about.tensors}});
     } else {
-      fmt::print("{:<34} {:>10} {:>10} {:>6} {:>8}\n", about.name, text(about.digest_bytes), text(about.row_bytes),
-                 about.steps, about.tensors);
+      fmt::print("{:<34} {:>10} {:>10} {:>6} {:>8}\n", about.name, text(about.digest_bytes),
+                 text(about.row_bytes), about.steps, about.tensors);
     }
   }
   if (!shared.json) fmt::print("{} in {}\n", size_text(total), folder);
@@ -130,7 +143,8 @@ int export_vectors(const GoldenOptions& options, const Shared& shared) {
     files = golden::export_json(options.output);
   } else {
     std::vector<golden::Record> records;
-    whole = for_each_record(options, shared, [&](golden::Record record) { records.push_back(std::move(record)); });
+    whole = for_each_record(options, shared,
+                            [&](golden::Record record) { records.push_back(std::move(record)); });
     if (options.weights) {
       files = golden::export_case_weights(options.output, records);
     } else {
@@ -139,8 +153,10 @@ int export_vectors(const GoldenOptions& options, const Shared& shared) {
     }
   }
   for (const std::string& file : files) {
-    if (shared.json) print_json_line({{"type", "file"}, {"path", file}});
-    else fmt::print("{}\n", file);
+    if (shared.json)
+      print_json_line({{"type", "file"}, {"path", file}});
+    else
+      fmt::print("{}\n", file);
   }
   if (files.empty()) {
     fmt::print(stderr, "dsv4-oracle: none of the chosen cases keeps rows\n");
@@ -159,12 +175,18 @@ void add_golden(CLI::App& app, Shared& shared, Action& action) {
 
   const auto add = [&](const char* name, const char* text, int (*run)(const GoldenOptions&, const Shared&)) {
     CLI::App* const sub = command->add_subcommand(name, text);
-    sub->add_option("--case", options->case_glob, "Only these cases")->type_name("GLOB")->capture_default_str();
-    sub->callback([options, &shared, &action, run] { action = [options, &shared, run] { return run(*options, shared); }; });
+    sub->add_option("--case", options->case_glob, "Only these cases")
+        ->type_name("GLOB")
+        ->capture_default_str();
+    sub->callback([options, &shared, &action, run] {
+      action = [options, &shared, run] { return run(*options, shared); };
+    });
     return sub;
   };
   const auto add_engine = [&](CLI::App* sub) {
-    sub->add_option("--engine", options->engine, "Engine that computes")->type_name("NAME")->capture_default_str();
+    sub->add_option("--engine", options->engine, "Engine that computes")
+        ->type_name("NAME")
+        ->capture_default_str();
     add_compute_options(*sub, options->compute);
   };
   CLI::App* const generate_command = add("generate", "Compute the cases and write them", generate);
@@ -172,14 +194,19 @@ void add_golden(CLI::App& app, Shared& shared, Action& action) {
   CLI::App* const list_command = add("list", "Cases and their sizes", list);
   CLI::App* const export_command = add("export", "Write the cases in another format", export_vectors);
   for (CLI::App* const sub : {generate_command, verify_command, list_command}) {
-    sub->add_option("--data", options->folder, "Folder of the golden data; the program's own without it")->type_name("DIR");
+    sub->add_option("--data", options->folder, "Folder of the golden data; the program's own without it")
+        ->type_name("DIR");
   }
   for (CLI::App* const sub : {generate_command, verify_command, export_command}) add_engine(sub);
-  export_command->add_option("-o,--output", options->output, "Folder to write to")->type_name("DIR")->required();
-  export_command->add_option("--format", options->format, "hdf5, safetensors, or json (scalar and block vectors)")
+  export_command->add_option("-o,--output", options->output, "Folder to write to")
+      ->type_name("DIR")
+      ->required();
+  export_command
+      ->add_option("--format", options->format, "hdf5, safetensors, or json (scalar and block vectors)")
       ->check(CLI::IsMember({"hdf5", "safetensors", "json"}))
       ->capture_default_str();
-  export_command->add_flag("--weights", options->weights, "The seeded weights under checkpoint names, as safetensors");
+  export_command->add_flag("--weights", options->weights,
+                           "The seeded weights under checkpoint names, as safetensors");
 }
 
 }  // namespace dsv4::cli

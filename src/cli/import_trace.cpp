@@ -15,7 +15,8 @@
 namespace dsv4::cli {
 namespace {
 
-constexpr const char* kFooter = R"(First come, first served: each step decodes every running request, then fills up to --max-batch-tokens with prefill
+constexpr const char* kFooter =
+    R"(First come, first served: each step decodes every running request, then fills up to --max-batch-tokens with prefill
 chunks. Timestamps give the order only.
 
 Example:
@@ -66,8 +67,8 @@ int run(ImportOptions options) {
   }
   std::int64_t tokens = 0;
   for (const StepPlan& step : plan.steps) tokens += static_cast<std::int64_t>(step.rows.size());
-  fmt::print(stderr, "{} requests, {} steps, {} tokens{}\n", plan.config.requests.size(), plan.steps.size(), tokens,
-             options.output.empty() ? "" : " -> " + options.output);
+  fmt::print(stderr, "{} requests, {} steps, {} tokens{}\n", plan.config.requests.size(), plan.steps.size(),
+             tokens, options.output.empty() ? "" : " -> " + options.output);
   return kDone;
 }
 
@@ -76,21 +77,28 @@ int run(ImportOptions options) {
 void add_import_trace(CLI::App& app, Shared&, Action& action) {
   auto options = std::make_shared<ImportOptions>();
   scenario::TraceOptions& trace = options->trace_options;
-  CLI::App* const command = app.add_subcommand("import-trace", "Turn a serving trace (JSON Lines) into a scenario");
+  CLI::App* const command =
+      app.add_subcommand("import-trace", "Turn a serving trace (JSON Lines) into a scenario");
   command->footer(kFooter);
   command->add_option("trace", options->trace, "Trace file")->type_name("TRACE.jsonl")->required();
-  command->add_option("-o,--output", options->output, "Scenario to write; stdout without it")->type_name("OUT.yaml");
+  command->add_option("-o,--output", options->output, "Scenario to write; stdout without it")
+      ->type_name("OUT.yaml");
   command->add_option("--requests", trace.limit, "First requests of the trace; 0: all")->type_name("N");
-  command->add_option("--scale", trace.scale, "Divide lengths and the block of 512 tokens by this power of two")
+  command
+      ->add_option("--scale", trace.scale, "Divide lengths and the block of 512 tokens by this power of two")
       ->type_name("S")
       ->capture_default_str();
-  command->add_option("--max-batch-tokens", trace.max_batch_tokens, "Rows of a step")->type_name("N")->capture_default_str();
+  command->add_option("--max-batch-tokens", trace.max_batch_tokens, "Rows of a step")
+      ->type_name("N")
+      ->capture_default_str();
   command->add_option("--max-running", trace.max_running, "Requests that run at the same time")
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--preset", trace.preset, "Model preset")->type_name("NAME")->capture_default_str();
   command->add_option("--layers", options->layers, "Layer kinds")->type_name("LIST")->capture_default_str();
-  command->add_option("--profile", trace.profile, "Numeric profile")->type_name("NAME")->capture_default_str();
+  command->add_option("--profile", trace.profile, "Numeric profile")
+      ->type_name("NAME")
+      ->capture_default_str();
   command->add_option("--name", trace.name, "Name of the scenario")->type_name("NAME");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

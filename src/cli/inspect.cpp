@@ -58,36 +58,53 @@ void print_summary(const io::DumpReader& reader, bool json) {
   std::string layers;
   for (const LayerKind kind : config.layers) layers += (layers.empty() ? "" : ", ") + std::string(name(kind));
   if (json) {
-    print_json_line({{"type", "dump"}, {"file", reader.path()}, {"complete", info.complete}, {"engine", info.engine},
-                     {"device", info.device}, {"profile", config.profile.name}, {"seed", std::to_string(config.seed)},
-                     {"layers", layers}, {"chain", config.chain}, {"dim", config.geometry.dim},
-                     {"heads", config.geometry.heads}, {"requests", config.requests}, {"steps", reader.steps().size()},
+    print_json_line({{"type", "dump"},
+                     {"file", reader.path()},
+                     {"complete", info.complete},
+                     {"engine", info.engine},
+                     {"device", info.device},
+                     {"profile", config.profile.name},
+                     {"seed", std::to_string(config.seed)},
+                     {"layers", layers},
+                     {"chain", config.chain},
+                     {"dim", config.geometry.dim},
+                     {"heads", config.geometry.heads},
+                     {"requests", config.requests},
+                     {"steps", reader.steps().size()},
                      {"tool_version", reader.tool_version()}});
   } else {
-    fmt::print("{}: {}\n", reader.path(), info.complete ? "complete" : "PARTIAL (the run that wrote it did not finish)");
-    fmt::print("engine    {} on {}, written by version {}\n", info.engine, info.device, reader.tool_version());
-    fmt::print("profile   {} (axes changed: {}), seed {}\n", config.profile.name, axes_that_differ(config.profile),
-               config.seed);
-    fmt::print("model     dim {}, q_lora {}, heads {}, o_groups {}, index heads {}, top-k {}\n", config.geometry.dim,
-               config.geometry.q_lora, config.geometry.heads, config.geometry.o_groups, config.geometry.index_heads,
-               config.geometry.index_topk);
+    fmt::print("{}: {}\n", reader.path(),
+               info.complete ? "complete" : "PARTIAL (the run that wrote it did not finish)");
+    fmt::print("engine    {} on {}, written by version {}\n", info.engine, info.device,
+               reader.tool_version());
+    fmt::print("profile   {} (axes changed: {}), seed {}\n", config.profile.name,
+               axes_that_differ(config.profile), config.seed);
+    fmt::print("model     dim {}, q_lora {}, heads {}, o_groups {}, index heads {}, top-k {}\n",
+               config.geometry.dim, config.geometry.q_lora, config.geometry.heads, config.geometry.o_groups,
+               config.geometry.index_heads, config.geometry.index_topk);
     fmt::print("layers    {}{}\n", layers, config.chain ? ", chained" : "");
     std::string requests;
     for (const std::string& request : config.requests) requests += (requests.empty() ? "" : ", ") + request;
     fmt::print("requests  {}\n", requests);
-    fmt::print("steps     {}\n\n{:>6}  {:>6}  {:>8}  event\n", reader.steps().size(), "step", "tokens", "tensors");
+    fmt::print("steps     {}\n\n{:>6}  {:>6}  {:>8}  event\n", reader.steps().size(), "step", "tokens",
+               "tensors");
   }
   for (const std::int64_t step : reader.steps()) {
     const std::vector<io::DumpEntry> entries = reader.list(step);
     std::int64_t tokens = 0;
     std::int64_t tensors = 0;
     for (const io::DumpEntry& entry : entries) {
-      if (entry.stage == "batch" && entry.tensor == "request") tokens = entry.shape.empty() ? 0 : entry.shape[0];
+      if (entry.stage == "batch" && entry.tensor == "request")
+        tokens = entry.shape.empty() ? 0 : entry.shape[0];
       if (entry.layer >= 0) ++tensors;
     }
     const std::string event = reader.read_step(step).event;
     if (json) {
-      print_json_line({{"type", "dump_step"}, {"step", step}, {"tokens", tokens}, {"tensors", tensors}, {"event", event}});
+      print_json_line({{"type", "dump_step"},
+                       {"step", step},
+                       {"tokens", tokens},
+                       {"tensors", tensors},
+                       {"event", event}});
     } else {
       fmt::print("{:>6}  {:>6}  {:>8}  {}\n", step, tokens, tensors, event);
     }
@@ -98,29 +115,38 @@ void print_entry(const io::DumpReader& reader, const io::DumpEntry& entry, bool 
   const io::Figures figures = io::figures(reader.read_path(entry.path));
   const std::int64_t nonfinite = figures.nan + figures.infinite;
   if (json) {
-    nlohmann::ordered_json line{{"type", "tensor"},       {"path", entry.path},
-                                {"dtype", name(entry.dtype)}, {"shape", entry.shape},
-                                {"dims", entry.dims},       {"role", entry.role},
-                                {"digest", entry.digest},   {"stored_bytes", entry.stored_bytes},
-                                {"minimum", number(figures.minimum)}, {"maximum", number(figures.maximum)},
-                                {"rms", number(figures.rms)}, {"nan", figures.nan},
-                                {"infinite", figures.infinite}, {"zero", figures.zero},
+    nlohmann::ordered_json line{{"type", "tensor"},
+                                {"path", entry.path},
+                                {"dtype", name(entry.dtype)},
+                                {"shape", entry.shape},
+                                {"dims", entry.dims},
+                                {"role", entry.role},
+                                {"digest", entry.digest},
+                                {"stored_bytes", entry.stored_bytes},
+                                {"minimum", number(figures.minimum)},
+                                {"maximum", number(figures.maximum)},
+                                {"rms", number(figures.rms)},
+                                {"nan", figures.nan},
+                                {"infinite", figures.infinite},
+                                {"zero", figures.zero},
                                 {"saturated", figures.saturated}};
     if (figures.first_non_finite) line["first_non_finite"] = *figures.first_non_finite;
     print_json_line(line);
     return;
   }
-  fmt::print("{:<52} {:<16} {:<18} {:>12.5g} {:>12.5g} {:>12.5g}  {}\n", entry.path, name(entry.dtype), joined(entry.shape),
-             figures.minimum, figures.maximum, figures.rms,
+  fmt::print("{:<52} {:<16} {:<18} {:>12.5g} {:>12.5g} {:>12.5g}  {}\n", entry.path, name(entry.dtype),
+             joined(entry.shape), figures.minimum, figures.maximum, figures.rms,
              nonfinite == 0 ? std::string()
-                            : fmt::format("{} not finite, first at {}", nonfinite, figures.first_non_finite.value_or(-1)));
+                            : fmt::format("{} not finite, first at {}", nonfinite,
+                                          figures.first_non_finite.value_or(-1)));
 }
 
 void print_step(const io::DumpReader& reader, std::int64_t step, bool json) {
   if (!reader.has_step(step)) throw UsageError(fmt::format("{}: holds no step {}", reader.path(), step));
   if (!json) {
     fmt::print("step {}: {}\n", step, reader.read_step(step).event);
-    fmt::print("{:<52} {:<16} {:<18} {:>12} {:>12} {:>12}\n", "tensor", "dtype", "shape", "minimum", "maximum", "rms");
+    fmt::print("{:<52} {:<16} {:<18} {:>12} {:>12} {:>12}\n", "tensor", "dtype", "shape", "minimum",
+               "maximum", "rms");
   }
   for (const io::DumpEntry& entry : reader.list(step)) print_entry(reader, entry, json);
 }
@@ -138,7 +164,8 @@ std::vector<std::int64_t> parse_coordinate(const std::string& text, const std::v
     if (next == end) break;
   }
   bool inside = coordinate.size() == shape.size() && at == end;
-  for (std::size_t i = 0; inside && i < shape.size(); ++i) inside = coordinate[i] >= 0 && coordinate[i] < shape[i];
+  for (std::size_t i = 0; inside && i < shape.size(); ++i)
+    inside = coordinate[i] >= 0 && coordinate[i] < shape[i];
   if (!inside) throw UsageError("--at " + text + ": the tensor has shape " + joined(shape));
   return coordinate;
 }
@@ -146,7 +173,9 @@ std::vector<std::int64_t> parse_coordinate(const std::string& text, const std::v
 void print_element(const io::DumpReader& reader, const InspectOptions& options, bool json) {
   const io::DumpEntry entry = reader.entry(options.path);
   if (options.at.empty()) {
-    if (!json) fmt::print("{:<52} {:<16} {:<18} {:>12} {:>12} {:>12}\n", "tensor", "dtype", "shape", "minimum", "maximum", "rms");
+    if (!json)
+      fmt::print("{:<52} {:<16} {:<18} {:>12} {:>12} {:>12}\n", "tensor", "dtype", "shape", "minimum",
+                 "maximum", "rms");
     print_entry(reader, entry, json);
     if (!json) fmt::print("dims {}, role {}, digest {}\n", entry.dims, entry.role, entry.digest);
     return;
@@ -157,10 +186,15 @@ void print_element(const io::DumpReader& reader, const InspectOptions& options, 
   for (std::size_t i = 0; i < coordinate.size(); ++i) element = element * tensor.shape()[i] + coordinate[i];
   const io::Element value = io::decode(tensor, element);
   if (json) {
-    print_json_line({{"type", "element"}, {"path", options.path}, {"at", coordinate}, {"hex", value.hex},
-                     {"value", number(value.value)}, {"text", value.text}});
+    print_json_line({{"type", "element"},
+                     {"path", options.path},
+                     {"at", coordinate},
+                     {"hex", value.hex},
+                     {"value", number(value.value)},
+                     {"text", value.text}});
   } else {
-    fmt::print("{}[{}]  {}  {}  ({})\n", options.path, options.at, value.hex, value.text, name(tensor.dtype()));
+    fmt::print("{}[{}]  {}  {}  ({})\n", options.path, options.at, value.hex, value.text,
+               name(tensor.dtype()));
   }
 }
 
@@ -173,8 +207,10 @@ int run(const InspectOptions& options, const Shared& shared) {
   }
   if (options.verify) {
     reader.verify();
-    if (shared.json) print_json_line({{"type", "verified"}, {"file", options.file}});
-    else fmt::print("{}: every digest is right\n", options.file);
+    if (shared.json)
+      print_json_line({{"type", "verified"}, {"file", options.file}});
+    else
+      fmt::print("{}: every digest is right\n", options.file);
     return kDone;
   }
   if (!options.path.empty()) {
@@ -194,19 +230,23 @@ int run(const InspectOptions& options, const Shared& shared) {
 
 void add_inspect(CLI::App& app, Shared& shared, Action& action) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* const command = app.add_subcommand("inspect", "What is in a dump; decode one element, one page, one slot");
+  CLI::App* const command =
+      app.add_subcommand("inspect", "What is in a dump; decode one element, one page, one slot");
   command->footer(kFooter);
   command->add_option("file", options->file, "Dump, complete or partial")->type_name("FILE.h5")->required();
   command->add_option("path", options->path, "A dataset of the dump")->type_name("PATH");
   command->add_option("--at", options->at, "Coordinate of an element of PATH")->type_name("I,J,...");
   command->add_option("--step", options->step, "One step")->type_name("N");
-  command->add_option("--layer", options->row.layer, "Layer of the row")->type_name("N")->capture_default_str();
+  command->add_option("--layer", options->row.layer, "Layer of the row")
+      ->type_name("N")
+      ->capture_default_str();
   command->add_option("--cache", options->row.cache, "Decode rows of this cache")
       ->check(CLI::IsMember({"window", "entries", "index_entries"}));
   command->add_option("--slot", options->row.slot, "The row at this slot")->type_name("N");
   command->add_option("--page", options->row.page, "The rows of this page")->type_name("N");
   command->add_flag("--verify", options->verify, "Recompute every digest");
-  command->callback([options, &shared, &action] { action = [options, &shared] { return run(*options, shared); }; });
+  command->callback(
+      [options, &shared, &action] { action = [options, &shared] { return run(*options, shared); }; });
 }
 
 }  // namespace dsv4::cli

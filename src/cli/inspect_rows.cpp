@@ -89,32 +89,46 @@ template <class Values>
 nlohmann::ordered_json json_values(const Values& values) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const auto value : values) {
-    if (std::isfinite(value)) list.push_back(value);
-    else list.push_back(std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+    if (std::isfinite(value))
+      list.push_back(value);
+    else
+      list.push_back(std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
   }
   return list;
 }
 
-void print_one(const std::vector<std::byte>& bytes, const RowQuery& query, std::int64_t slot, int rows, bool json) {
-  const std::string title = fmt::format("layer {} {} slot {} (page {}, offset {})", query.layer, query.cache, slot,
-                                        slot / rows, slot % rows);
+void print_one(const std::vector<std::byte>& bytes, const RowQuery& query, std::int64_t slot, int rows,
+               bool json) {
+  const std::string title = fmt::format("layer {} {} slot {} (page {}, offset {})", query.layer, query.cache,
+                                        slot, slot / rows, slot % rows);
   if (query.cache == "index_entries") {
     const io::IndexRow row = io::decode_index_row(bytes);
     if (json) {
-      print_json_line({{"type", "row"}, {"cache", query.cache}, {"layer", query.layer}, {"slot", slot},
-                       {"bytes", hex(bytes)}, {"scales", json_values(row.scales)}, {"values", json_values(row.values)}});
+      print_json_line({{"type", "row"},
+                       {"cache", query.cache},
+                       {"layer", query.layer},
+                       {"slot", slot},
+                       {"bytes", hex(bytes)},
+                       {"scales", json_values(row.scales)},
+                       {"values", json_values(row.values)}});
       return;
     }
     fmt::print("{}, {}\nscales", title, row.fp4 ? "e2m1" : "e4m3");
-    for (std::size_t i = 0; i < row.scales.size(); ++i) fmt::print(" {:.6g} (0x{:x})", row.scales[i], row.scale_bits[i]);
+    for (std::size_t i = 0; i < row.scales.size(); ++i)
+      fmt::print(" {:.6g} (0x{:x})", row.scales[i], row.scale_bits[i]);
     fmt::print("\n");
     print_values(row.values, 16);
     return;
   }
   const io::KvRow row = io::decode_kv_row(bytes);
   if (json) {
-    print_json_line({{"type", "row"}, {"cache", query.cache}, {"layer", query.layer}, {"slot", slot},
-                     {"bytes", hex(bytes)}, {"scales", row.scales}, {"spare", row.spare},
+    print_json_line({{"type", "row"},
+                     {"cache", query.cache},
+                     {"layer", query.layer},
+                     {"slot", slot},
+                     {"bytes", hex(bytes)},
+                     {"scales", row.scales},
+                     {"spare", row.spare},
                      {"values", json_values(row.values)}});
     return;
   }
@@ -130,14 +144,16 @@ void print_row(const io::DumpReader& reader, std::int64_t step, const RowQuery& 
   const RunConfig& config = reader.info().config;
   if (!reader.has_step(step)) throw UsageError(fmt::format("{}: holds no step {}", reader.path(), step));
   if (query.layer < 0 || query.layer >= static_cast<int>(config.layers.size())) {
-    throw UsageError(fmt::format("--layer {}: the dump has layers 0 to {}", query.layer, config.layers.size() - 1));
+    throw UsageError(
+        fmt::format("--layer {}: the dump has layers 0 to {}", query.layer, config.layers.size() - 1));
   }
   const Cache cache = cache_tensors(query.cache).cache;
   if (!has_cache(config.layers[static_cast<std::size_t>(query.layer)], cache)) {
     throw UsageError(fmt::format("layer {} ({}) has no cache {}", query.layer,
                                  name(config.layers[static_cast<std::size_t>(query.layer)]), query.cache));
   }
-  if (query.slot.has_value() == query.page.has_value()) throw UsageError("inspect --cache needs --slot or --page");
+  if (query.slot.has_value() == query.page.has_value())
+    throw UsageError("inspect --cache needs --slot or --page");
   const int rows = page_rows(config, query);
   const std::int64_t first = query.slot ? *query.slot : *query.page * rows;
   const std::int64_t count = query.slot ? 1 : rows;
@@ -149,8 +165,9 @@ void print_row(const io::DumpReader& reader, std::int64_t step, const RowQuery& 
     print_one(bytes, query, slot, rows, json);
   }
   if (!any) {
-    throw UsageError(fmt::format("{}: step {} neither wrote {} {} nor holds a snapshot of the cache (--tensors state)",
-                                 reader.path(), step, query.slot ? "slot" : "page", query.slot ? *query.slot : *query.page));
+    throw UsageError(fmt::format(
+        "{}: step {} neither wrote {} {} nor holds a snapshot of the cache (--tensors state)", reader.path(),
+        step, query.slot ? "slot" : "page", query.slot ? *query.slot : *query.page));
   }
 }
 

@@ -1,5 +1,5 @@
-/// Decoding cache rows of a dump: from a snapshot of the whole cache where the dump holds one, else from the rows that
-/// the step wrote.
+/// Decoding cache rows of a dump: from a snapshot of the whole cache where the dump holds one, else from the
+/// rows that the step wrote.
 #pragma once
 
 #include <cstdint>

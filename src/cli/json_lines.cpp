@@ -4,6 +4,8 @@
 
 namespace dsv4::cli {
 
-void print_json_line(const nlohmann::ordered_json& record) { std::cout << record.dump() << '\n'; }
+void print_json_line(const nlohmann::ordered_json& record) {
+  std::cout << record.dump() << '\n';
+}
 
 }  // namespace dsv4::cli

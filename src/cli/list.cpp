@@ -30,8 +30,12 @@ void list_stages(bool json) {
     const auto yes = [](bool value) { return value ? "yes" : "-"; };
     const bool restore = in(LayerKind::csa, true) || in(LayerKind::hca, true);
     if (json) {
-      print_json_line({{"type", "stage"}, {"stage", name(stage)}, {"swa", in(LayerKind::swa, false)},
-                       {"csa", in(LayerKind::csa, false)}, {"hca", in(LayerKind::hca, false)}, {"restore", restore},
+      print_json_line({{"type", "stage"},
+                       {"stage", name(stage)},
+                       {"swa", in(LayerKind::swa, false)},
+                       {"csa", in(LayerKind::csa, false)},
+                       {"hca", in(LayerKind::hca, false)},
+                       {"restore", restore},
                        {"tensors", tensors}});
     } else {
       fmt::print("{:<18} {:<4} {:<4} {:<4} {:<8} {}\n", name(stage), yes(in(LayerKind::swa, false)),
@@ -44,10 +48,14 @@ void list_tensors(bool json) {
   if (!json) fmt::print("{:<34} {:<16} {:<20} role\n", "tensor", "dtype", "dims");
   for (const TensorInfo& tensor : tensor_catalogue()) {
     if (json) {
-      print_json_line({{"type", "tensor"}, {"tensor", path(tensor.id)}, {"dtype", name(tensor.dtype)},
-                       {"dims", tensor.dims}, {"role", name(tensor.role)}});
+      print_json_line({{"type", "tensor"},
+                       {"tensor", path(tensor.id)},
+                       {"dtype", name(tensor.dtype)},
+                       {"dims", tensor.dims},
+                       {"role", name(tensor.role)}});
     } else {
-      fmt::print("{:<34} {:<16} {:<20} {}\n", path(tensor.id), name(tensor.dtype), tensor.dims, name(tensor.role));
+      fmt::print("{:<34} {:<16} {:<20} {}\n", path(tensor.id), name(tensor.dtype), tensor.dims,
+                 name(tensor.role));
     }
   }
 }
@@ -58,37 +66,49 @@ void list_profiles(bool json) {
     std::string changes;
     for (const AxisInfo& axis : axes()) {
       if (profile.value(axis.axis) == axis.values.front()) continue;
-      changes += (changes.empty() ? "" : ", ") + std::string(axis.name) + "=" + std::string(profile.value(axis.axis));
+      changes += (changes.empty() ? "" : ", ") + std::string(axis.name) + "=" +
+                 std::string(profile.value(axis.axis));
     }
-    const std::string note = profile.exact            ? "no rounding point, no quantisation (engine wide)"
+    const std::string note = profile.exact     ? "no rounding point, no quantisation (engine wide)"
                              : changes.empty() ? "the first value of every axis"
                                                : changes;
-    if (json) print_json_line({{"type", "profile"}, {"profile", profile_name}, {"note", note}});
-    else fmt::print("{:<12} {}\n", profile_name, note);
+    if (json)
+      print_json_line({{"type", "profile"}, {"profile", profile_name}, {"note", note}});
+    else
+      fmt::print("{:<12} {}\n", profile_name, note);
   }
   if (!json) fmt::print("\naxes (the first value is the canonical one)\n");
   for (const AxisInfo& axis : axes()) {
     std::string values;
-    for (const std::string_view value : axis.values) values += (values.empty() ? "" : ", ") + std::string(value);
-    if (json) print_json_line({{"type", "axis"}, {"axis", axis.name}, {"values", values}});
-    else fmt::print("{:<16} {}\n", axis.name, values);
+    for (const std::string_view value : axis.values)
+      values += (values.empty() ? "" : ", ") + std::string(value);
+    if (json)
+      print_json_line({{"type", "axis"}, {"axis", axis.name}, {"values", values}});
+    else
+      fmt::print("{:<16} {}\n", axis.name, values);
   }
 }
 
 void list_models(bool json) {
   if (!json) {
-    fmt::print("{:<10} {:>6} {:>7} {:>6} {:>9} {:>7} {:>12} {:>11}\n", "preset", "dim", "q_lora", "heads", "o_groups",
-               "o_lora", "index_heads", "index_topk");
+    fmt::print("{:<10} {:>6} {:>7} {:>6} {:>9} {:>7} {:>12} {:>11}\n", "preset", "dim", "q_lora", "heads",
+               "o_groups", "o_lora", "index_heads", "index_topk");
   }
   for (const std::string_view preset : geometry_presets()) {
     const Geometry g = geometry_preset(preset);
     if (json) {
-      print_json_line({{"type", "model"}, {"preset", preset}, {"dim", g.dim}, {"q_lora", g.q_lora}, {"heads", g.heads},
-                       {"o_groups", g.o_groups}, {"o_lora", g.o_lora}, {"index_heads", g.index_heads},
+      print_json_line({{"type", "model"},
+                       {"preset", preset},
+                       {"dim", g.dim},
+                       {"q_lora", g.q_lora},
+                       {"heads", g.heads},
+                       {"o_groups", g.o_groups},
+                       {"o_lora", g.o_lora},
+                       {"index_heads", g.index_heads},
                        {"index_topk", g.index_topk}});
     } else {
-      fmt::print("{:<10} {:>6} {:>7} {:>6} {:>9} {:>7} {:>12} {:>11}\n", preset, g.dim, g.q_lora, g.heads, g.o_groups,
-                 g.o_lora, g.index_heads, g.index_topk);
+      fmt::print("{:<10} {:>6} {:>7} {:>6} {:>9} {:>7} {:>12} {:>11}\n", preset, g.dim, g.q_lora, g.heads,
+                 g.o_groups, g.o_lora, g.index_heads, g.index_topk);
     }
   }
 }
@@ -99,7 +119,8 @@ void list_scenarios(bool json) {
     const scenario::Scenario scenario = scenario::load_scenario(file);
     const std::string stem = std::filesystem::path(file).stem().string();
     if (json) {
-      print_json_line({{"type", "scenario"}, {"name", stem}, {"file", file}, {"description", scenario.description}});
+      print_json_line(
+          {{"type", "scenario"}, {"name", stem}, {"file", file}, {"description", scenario.description}});
     } else {
       fmt::print("  {:<36} {}\n", stem, scenario.description);
     }
@@ -108,26 +129,37 @@ void list_scenarios(bool json) {
 
 void list_coverage(bool json) {
   for (const scenario::CoverageFact& fact : scenario::coverage_catalogue()) {
-    if (json) print_json_line({{"type", "coverage"}, {"name", fact.name}, {"description", fact.description}});
-    else fmt::print("{:<36} {}\n", fact.name, fact.description);
+    if (json)
+      print_json_line({{"type", "coverage"}, {"name", fact.name}, {"description", fact.description}});
+    else
+      fmt::print("{:<36} {}\n", fact.name, fact.description);
   }
 }
 
 void list_engines(bool json) {
   for (const std::string& engine : engine_names()) {
-    if (json) print_json_line({{"type", "engine"}, {"name", engine}});
-    else fmt::print("{}\n", engine);
+    if (json)
+      print_json_line({{"type", "engine"}, {"name", engine}});
+    else
+      fmt::print("{}\n", engine);
   }
 }
 
 int run(const std::string& what, bool json) {
-  if (what == "stages") list_stages(json);
-  else if (what == "tensors") list_tensors(json);
-  else if (what == "profiles") list_profiles(json);
-  else if (what == "models") list_models(json);
-  else if (what == "scenarios") list_scenarios(json);
-  else if (what == "coverage") list_coverage(json);
-  else list_engines(json);
+  if (what == "stages")
+    list_stages(json);
+  else if (what == "tensors")
+    list_tensors(json);
+  else if (what == "profiles")
+    list_profiles(json);
+  else if (what == "models")
+    list_models(json);
+  else if (what == "scenarios")
+    list_scenarios(json);
+  else if (what == "coverage")
+    list_coverage(json);
+  else
+    list_engines(json);
   return kDone;
 }
 
@@ -135,12 +167,14 @@ int run(const std::string& what, bool json) {
 
 void add_list(CLI::App& app, Shared& shared, Action& action) {
   auto what = std::make_shared<std::string>();
-  CLI::App* const command = app.add_subcommand("list", "Names: stages, tensors, profiles, models, scenarios, coverage, engines");
+  CLI::App* const command =
+      app.add_subcommand("list", "Names: stages, tensors, profiles, models, scenarios, coverage, engines");
   command->footer("Examples:\n  dsv4-oracle list tensors\n  dsv4-oracle list coverage --json");
   command->add_option("what", *what, "What to list")
       ->required()
       ->check(CLI::IsMember({"stages", "tensors", "profiles", "models", "scenarios", "coverage", "engines"}));
-  command->callback([what, &shared, &action] { action = [what, &shared] { return run(*what, shared.json); }; });
+  command->callback(
+      [what, &shared, &action] { action = [what, &shared] { return run(*what, shared.json); }; });
 }
 
 }  // namespace dsv4::cli

@@ -27,8 +27,9 @@ Exit codes: 0 done, nothing differs; 1 a comparison or an expectation failed; 2 
 matched; 3 a file could not be read, written or trusted; 4 the subject could not run; 5 internal error;
 130 interrupted (the step in progress is finished, the dump kept as .partial).)";
 
-/// Threads that spin between small steps take the cores from each other and from neighbours: up to 14 times slower on
-/// a busy machine. The OpenMP library reads its policy when it is loaded, so the program starts itself once more.
+/// Threads that spin between small steps take the cores from each other and from neighbours: up to 14 times
+/// slower on a busy machine. The OpenMP library reads its policy when it is loaded, so the program starts
+/// itself once more.
 void start_with_passive_threads(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   setenv("OMP_WAIT_POLICY", "passive", 1);
@@ -36,13 +37,16 @@ void start_with_passive_threads(char** argv) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Bit-exact oracle for DeepSeek-V4 attention: replays scripted token streams, dumps every tensor and finds "
-               "the first divergence.",
-               "dsv4-oracle"};
+  CLI::App app{
+      "Bit-exact oracle for DeepSeek-V4 attention: replays scripted token streams, dumps every tensor and "
+      "finds "
+      "the first divergence.",
+      "dsv4-oracle"};
   app.footer(kFooter);
   app.require_subcommand(1);
   app.fallthrough();
-  app.set_version_flag("--version", [] { return cli::version_text(); }, "Version, compiler, instruction sets, libraries");
+  app.set_version_flag(
+      "--version", [] { return cli::version_text(); }, "Version, compiler, instruction sets, libraries");
   app.set_help_all_flag("--help-all", "Help of all commands");
 
   cli::Shared shared;

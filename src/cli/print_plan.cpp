@@ -14,13 +14,14 @@ namespace {
 void print_row(const scenario::StepSummary& step) {
   std::string event = step.event;
   if (event.size() > 60) event = event.substr(0, 57) + "...";
-  fmt::print("{:>6}  {:<9}  {:>6}  {:>4}  {:>6}  {:>6}  {:>6}  {}\n", step.step, step.kind, step.tokens, step.padding,
-             step.allocated, step.released, step.pages, event);
+  fmt::print("{:>6}  {:<9}  {:>6}  {:>4}  {:>6}  {:>6}  {:>6}  {}\n", step.step, step.kind, step.tokens,
+             step.padding, step.allocated, step.released, step.pages, event);
 }
 
 }  // namespace
 
-void print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const oracle::Selection& selection, bool json) {
+void print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const oracle::Selection& selection,
+                bool json) {
   const std::vector<scenario::StepSummary> steps = scenario::step_table(plan);
   std::int64_t tokens = 0;
   for (const scenario::StepSummary& step : steps) tokens += step.tokens;
@@ -28,24 +29,37 @@ void print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const o
   const std::int64_t dump = oracle::dump_bytes(plan, selection);
   if (json) {
     for (const scenario::StepSummary& step : steps) {
-      print_json_line({{"type", "plan_step"}, {"step", step.step}, {"kind", step.kind}, {"event", step.event},
-                       {"source", step.source}, {"tokens", step.tokens}, {"padding", step.padding},
-                       {"allocated", step.allocated}, {"released", step.released}, {"pages", step.pages}});
+      print_json_line({{"type", "plan_step"},
+                       {"step", step.step},
+                       {"kind", step.kind},
+                       {"event", step.event},
+                       {"source", step.source},
+                       {"tokens", step.tokens},
+                       {"padding", step.padding},
+                       {"allocated", step.allocated},
+                       {"released", step.released},
+                       {"pages", step.pages}});
     }
-    print_json_line({{"type", "plan"}, {"scenario", scenario.name}, {"steps", steps.size()}, {"tokens", tokens},
-                     {"layers", plan.config.layers.size()}, {"profile", plan.config.profile.name},
-                     {"cache_bytes", caches}, {"dump_bytes", dump}});
+    print_json_line({{"type", "plan"},
+                     {"scenario", scenario.name},
+                     {"steps", steps.size()},
+                     {"tokens", tokens},
+                     {"layers", plan.config.layers.size()},
+                     {"profile", plan.config.profile.name},
+                     {"cache_bytes", caches},
+                     {"dump_bytes", dump}});
     return;
   }
   std::string layers;
-  for (const LayerKind kind : plan.config.layers) layers += (layers.empty() ? "" : ", ") + std::string(name(kind));
-  fmt::print("{}: layers {}{}, profile {}, seed {}\n", scenario.name, layers, plan.config.chain ? ", chained" : "",
-             plan.config.profile.name, plan.config.seed);
-  fmt::print("{:>6}  {:<9}  {:>6}  {:>4}  {:>6}  {:>6}  {:>6}  {}\n", "step", "kind", "tokens", "pad", "new", "freed",
-             "pages", "event");
+  for (const LayerKind kind : plan.config.layers)
+    layers += (layers.empty() ? "" : ", ") + std::string(name(kind));
+  fmt::print("{}: layers {}{}, profile {}, seed {}\n", scenario.name, layers,
+             plan.config.chain ? ", chained" : "", plan.config.profile.name, plan.config.seed);
+  fmt::print("{:>6}  {:<9}  {:>6}  {:>4}  {:>6}  {:>6}  {:>6}  {}\n", "step", "kind", "tokens", "pad", "new",
+             "freed", "pages", "event");
   std::ranges::for_each(steps, print_row);
-  fmt::print("{} steps, {} tokens; caches {}, a dump of the selected tensors up to {}\n", steps.size(), tokens,
-             size_text(caches), size_text(dump));
+  fmt::print("{} steps, {} tokens; caches {}, a dump of the selected tensors up to {}\n", steps.size(),
+             tokens, size_text(caches), size_text(dump));
 }
 
 }  // namespace dsv4::cli

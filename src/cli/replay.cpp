@@ -22,14 +22,17 @@ constexpr const char* kFooter = R"(Examples:
   dsv4-oracle replay run.yaml --against captured.h5 --rules values --rule 'attention.core/out=ulp:2'
   dsv4-oracle replay run.yaml --checkpoint 99:state.h5          and later: --resume state.h5)";
 
-/// "[n=3,s=2]" of an expanded run's name, as a part of a file name: "-n3-s2"; empty for a run without a sweep.
+/// "[n=3,s=2]" of an expanded run's name, as a part of a file name: "-n3-s2"; empty for a run without a
+/// sweep.
 std::string expansion_suffix(const std::string& name) {
   const std::size_t open = name.rfind('[');
   if (open == std::string::npos || name.back() != ']') return "";
   std::string suffix = "-";
   for (const char c : name.substr(open + 1, name.size() - open - 2)) {
-    if (c == ',') suffix += '-';
-    else if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_') suffix += c;
+    if (c == ',')
+      suffix += '-';
+    else if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_')
+      suffix += c;
   }
   return suffix;
 }
@@ -58,8 +61,11 @@ std::vector<scenario::Scenario> scenarios_of(const ReplayOptions& options) {
   }
   std::vector<scenario::Scenario> runs = scenario::expand(loaded);
   if (!options.only.empty()) {
-    std::erase_if(runs, [&](const scenario::Scenario& run) { return run.name.find(options.only) == std::string::npos; });
-    if (runs.empty()) throw UsageError("no run of " + options.scenario + " has '" + options.only + "' in its name");
+    std::erase_if(runs, [&](const scenario::Scenario& run) {
+      return run.name.find(options.only) == std::string::npos;
+    });
+    if (runs.empty())
+      throw UsageError("no run of " + options.scenario + " has '" + options.only + "' in its name");
   }
   if (runs.size() > 1 && (!options.resume.empty() || !options.checkpoints.empty())) {
     throw UsageError(options.scenario + ": checkpoints need one run; choose one of the sweep with --only");
@@ -68,12 +74,14 @@ std::vector<scenario::Scenario> scenarios_of(const ReplayOptions& options) {
 }
 
 int run(const ReplayOptions& options, const Shared& shared) {
-  if (options.scenario.empty() && options.resume.empty()) throw UsageError("replay: a scenario or --resume is needed");
+  if (options.scenario.empty() && options.resume.empty())
+    throw UsageError("replay: a scenario or --resume is needed");
   apply(options.compute);
   check_engine_name(options.engine);
   const std::vector<scenario::Scenario> runs = scenarios_of(options);
   const std::unique_ptr<report::Reporter> reporter =
-      shared.json ? report::json_reporter(std::cout) : report::text_reporter(std::cout, {.verbose = options.verbose});
+      shared.json ? report::json_reporter(std::cout)
+                  : report::text_reporter(std::cout, {.verbose = options.verbose});
   int code = kDone;
   for (const scenario::Scenario& one : runs) {
     if (options.check) {
@@ -85,8 +93,9 @@ int run(const ReplayOptions& options, const Shared& shared) {
       continue;
     }
     if (runs.size() > 1 && !shared.json) fmt::print("{}\n", one.name), std::fflush(stdout);
-    const int one_code = replay_run(one, options, shared, *reporter,
-                                    with_suffix(options.dump, runs.size() > 1 ? expansion_suffix(one.name) : ""));
+    const int one_code =
+        replay_run(one, options, shared, *reporter,
+                   with_suffix(options.dump, runs.size() > 1 ? expansion_suffix(one.name) : ""));
     code = worse(code, one_code);
     if (code == kInterrupted) break;
   }
@@ -98,8 +107,10 @@ void add_comparison_options(CLI::App& command, ReplayOptions& options) {
       ->type_name("ENGINE|FILE.h5");
   command.add_option("--against-profile", options.against_profile, "Profile of the engine compared with")
       ->type_name("NAME");
-  command.add_option("--feed", options.feed,
-                     "independent: each side has its own state; reference: every stage gets the same inputs and state")
+  command
+      .add_option(
+          "--feed", options.feed,
+          "independent: each side has its own state; reference: every stage gets the same inputs and state")
       ->check(CLI::IsMember({"independent", "reference"}))
       ->capture_default_str();
   command.add_option("--rules", options.rules, "bits: only equal passes; values: rounding differences pass")
@@ -113,10 +124,14 @@ void add_output_options(CLI::App& command, ReplayOptions& options) {
   command.add_option("--dump", options.dump, "Write the tensors of the run")->type_name("OUT.h5");
   command.add_option("--stages", options.stages, "Only these stages, for example 'compress.*,kv.window'")
       ->type_name("GLOBS");
-  command.add_option("--tensors", options.tensors, "Only these tensors; 'state' adds whole caches")->type_name("GLOBS");
-  command.add_option("--steps", options.steps, "Only these steps: FIRST:END, half-open, from 0")->type_name("A:B");
+  command.add_option("--tensors", options.tensors, "Only these tensors; 'state' adds whole caches")
+      ->type_name("GLOBS");
+  command.add_option("--steps", options.steps, "Only these steps: FIRST:END, half-open, from 0")
+      ->type_name("A:B");
   command.add_flag("!--no-compress", options.compress, "Store without gzip");
-  command.add_option("--max-dump", options.max_dump, "Refuse a larger dump")->type_name("SIZE")->capture_default_str();
+  command.add_option("--max-dump", options.max_dump, "Refuse a larger dump")
+      ->type_name("SIZE")
+      ->capture_default_str();
   command.add_flag("--stats", options.stats, "Range, saturation and non-finite figures of every tensor");
   command.add_flag("--verbose", options.verbose, "A line for every tensor that was compared");
 }
@@ -135,29 +150,36 @@ Profile side_profile(const Profile& own, const std::string& name, const std::vec
 
 void add_replay(CLI::App& app, Shared& shared, Action& action) {
   auto options = std::make_shared<ReplayOptions>();
-  CLI::App* const command = app.add_subcommand("replay", "Run a scenario; dump it, compare it with another engine");
+  CLI::App* const command =
+      app.add_subcommand("replay", "Run a scenario; dump it, compare it with another engine");
   command->footer(kFooter);
   command->add_option("scenario", options->scenario, "Scenario file (YAML)")->type_name("SCENARIO");
   command->add_option("--engine", options->engine, "Engine to run: reference, wide or cuda")
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--profile", options->profile, "Numeric profile instead of the scenario's")->type_name("NAME");
+  command->add_option("--profile", options->profile, "Numeric profile instead of the scenario's")
+      ->type_name("NAME");
   command->add_option("--set", options->axes, "Replace one axis of the profile")->type_name("AXIS=VALUE");
   command->add_option("--seed", options->seed, "Seed instead of the scenario's")->type_name("N");
-  command->add_option("--only", options->only, "Of a sweep: runs whose name holds this text, for example 'n=3'")
+  command
+      ->add_option("--only", options->only, "Of a sweep: runs whose name holds this text, for example 'n=3'")
       ->type_name("TEXT");
   command->add_flag("--check", options->check, "Print the plan, run nothing");
   add_comparison_options(*command, *options);
   add_output_options(*command, *options);
-  command->add_flag_callback("--check-writes", [options] { options->check_writes = true; },
-                             "Check after every step that nothing else was written (default when caches are small)");
-  command->add_flag_callback("--no-check-writes", [options] { options->check_writes = false; }, "Do not");
+  command->add_flag_callback(
+      "--check-writes", [options] { options->check_writes = true; },
+      "Check after every step that nothing else was written (default when caches are small)");
+  command->add_flag_callback(
+      "--no-check-writes", [options] { options->check_writes = false; }, "Do not");
   command->add_flag("--stop-on-nonfinite", options->stop_on_nonfinite, "Fail at the first inf or NaN");
   command->add_flag("!--no-expect", options->expect, "Ignore the scenario's expectations");
-  command->add_option("--checkpoint", options->checkpoints, "Write the state after a step")->type_name("STEP:FILE");
+  command->add_option("--checkpoint", options->checkpoints, "Write the state after a step")
+      ->type_name("STEP:FILE");
   command->add_option("--resume", options->resume, "Continue from a checkpoint")->type_name("FILE");
   add_compute_options(*command, options->compute);
-  command->callback([options, &shared, &action] { action = [options, &shared] { return run(*options, shared); }; });
+  command->callback(
+      [options, &shared, &action] { action = [options, &shared] { return run(*options, shared); }; });
 }
 
 }  // namespace dsv4::cli

@@ -17,12 +17,12 @@ namespace dsv4::cli {
 
 struct ReplayOptions {
   std::string scenario;
-  std::string only;                     ///< of a sweep: expansions whose name holds this text
+  std::string only;  ///< of a sweep: expansions whose name holds this text
   std::string engine = "reference";
-  std::string against;                  ///< engine name or dump; empty: nothing is compared
-  std::string profile;                  ///< empty: the scenario's
+  std::string against;  ///< engine name or dump; empty: nothing is compared
+  std::string profile;  ///< empty: the scenario's
   std::string against_profile;
-  std::vector<std::string> axes;        ///< "axis=value"
+  std::vector<std::string> axes;  ///< "axis=value"
   std::optional<std::uint64_t> seed;
   std::string feed = "independent";
   std::vector<std::string> stages;
@@ -33,8 +33,8 @@ struct ReplayOptions {
   std::string max_dump = "4G";
   bool keep_going = false;
   bool check = false;
-  std::optional<bool> check_writes;     ///< empty: when the caches are small
-  std::string rules;                    ///< empty: by the engines
+  std::optional<bool> check_writes;  ///< empty: when the caches are small
+  std::string rules;                 ///< empty: by the engines
   std::vector<std::string> rule_overrides;
   bool stop_on_nonfinite = false;
   bool stats = false;
@@ -53,6 +53,7 @@ int replay_run(const scenario::Scenario& scenario, const ReplayOptions& options,
 Profile side_profile(const Profile& own, const std::string& name, const std::vector<std::string>& axes);
 
 /// `replay --check`: the step table, and what running would cost.
-void print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const oracle::Selection& selection, bool json);
+void print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const oracle::Selection& selection,
+                bool json);
 
 }  // namespace dsv4::cli

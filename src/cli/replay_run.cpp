@@ -24,7 +24,8 @@ namespace {
 /// Caches up to this size are checked byte by byte after every step unless told otherwise.
 constexpr std::int64_t kSmallCaches = std::int64_t{4} << 20;
 
-std::map<std::int64_t, std::string> parse_checkpoints(const std::vector<std::string>& texts, std::size_t steps) {
+std::map<std::int64_t, std::string> parse_checkpoints(const std::vector<std::string>& texts,
+                                                      std::size_t steps) {
   std::map<std::int64_t, std::string> checkpoints;
   for (const std::string& text : texts) {
     std::int64_t step = -1;
@@ -60,9 +61,14 @@ bool same_numerics(const Profile& a, const Profile& b) {
 
 ReplayRun::ReplayRun(const scenario::Scenario& scenario, const ReplayOptions& options, const Shared& shared,
                      report::Reporter& reporter, std::string dump_path)
-    : scenario_(scenario), options_(options), shared_(shared), reporter_(reporter), dump_path_(std::move(dump_path)),
+    : scenario_(scenario),
+      options_(options),
+      shared_(shared),
+      reporter_(reporter),
+      dump_path_(std::move(dump_path)),
       selection_(oracle::parse_selection(options.stages, options.tensors, options.steps)) {
-  const bool expects = options.expect && (!scenario.expect.covers.empty() || !scenario.expect.same_as.empty());
+  const bool expects =
+      options.expect && (!scenario.expect.covers.empty() || !scenario.expect.same_as.empty());
   gathered_ = options.feed == "reference" || expects ? oracle::Selection{} : selection_;
   gathered_.snapshots = selection_.snapshots;
 }
@@ -71,7 +77,8 @@ ReplayRun::~ReplayRun() = default;
 
 void ReplayRun::choose_profiles() {
   subject_profile_ = side_profile(scenario_.profile, options_.profile, options_.axes);
-  const bool other_keeps_own = subject_profile_.exact && options_.against != "wide";  // only wide computes `exact`
+  const bool other_keeps_own =
+      subject_profile_.exact && options_.against != "wide";  // only wide computes `exact`
   reference_profile_ = !options_.against_profile.empty() ? profile_named(options_.against_profile)
                        : other_keeps_own                 ? scenario_.profile
                                                          : subject_profile_;
@@ -93,16 +100,18 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
   if (!options_.resume.empty()) {
     const oracle::CheckpointInfo saved = oracle::read_checkpoint(options_.resume);
     if (saved.scenario != scenario_.text) {
-      throw UsageError(options_.resume + ": was written by a run of another scenario (" + saved.scenario_file + ")");
+      throw UsageError(options_.resume + ": was written by a run of another scenario (" +
+                       saved.scenario_file + ")");
     }
     if (saved.seed != side->plan.config.seed) {
-      throw UsageError(fmt::format("{}: was written with seed {}, this run has {}", options_.resume, saved.seed,
-                                   side->plan.config.seed));
+      throw UsageError(fmt::format("{}: was written with seed {}, this run has {}", options_.resume,
+                                   saved.seed, side->plan.config.seed));
     }
     for (const AxisInfo& axis : axes()) {
       if (saved.axes.at(std::string(axis.name)) != profile.value(axis.axis)) {
-        throw UsageError(fmt::format("{}: was written with {} = {}, this run has {}", options_.resume, axis.name,
-                                     saved.axes.at(std::string(axis.name)), profile.value(axis.axis)));
+        throw UsageError(fmt::format("{}: was written with {} = {}, this run has {}", options_.resume,
+                                     axis.name, saved.axes.at(std::string(axis.name)),
+                                     profile.value(axis.axis)));
       }
     }
     oracle::restore_checkpoint(options_.resume, *side->engine);
@@ -117,7 +126,8 @@ void ReplayRun::set_up_subject() {
   checkpoints_ = parse_checkpoints(options_.checkpoints, subject_->plan.steps.size());
   const EngineInfo engine = subject_->engine->info();
   if (!checkpoints_.empty() && !engine.byte_state) {
-    throw SubjectError("engine '" + engine.name + "' has no byte-exact caches, so it cannot write a checkpoint");
+    throw SubjectError("engine '" + engine.name +
+                       "' has no byte-exact caches, so it cannot write a checkpoint");
   }
   const bool small = oracle::cache_bytes(subject_->plan.config) <= kSmallCaches;
   if (options_.check_writes.value_or(small && engine.byte_state)) subject_->runner->check_writes();
@@ -125,7 +135,8 @@ void ReplayRun::set_up_subject() {
     if (engine.bit_exact) {
       sequential_ = std::make_unique<oracle::SequentialCheck>(subject_->plan, subject_->source->info());
     } else {
-      fmt::print(stderr, "same_as: sequential is not checked on engine '{}', which is not exact in bits\n", engine.name);
+      fmt::print(stderr, "same_as: sequential is not checked on engine '{}', which is not exact in bits\n",
+                 engine.name);
     }
   }
 }
@@ -161,9 +172,10 @@ void ReplayRun::set_up_comparison() {
         options_.feed == "reference" ? oracle::Feed::reference : oracle::Feed::independent);
     const bool bits = subject.bit_exact && reference.bit_exact &&
                       same_numerics(subject.config.profile, reference.config.profile);
-    rules_ = std::make_unique<compare::Rules>(!options_.rules.empty() ? compare::rule_set_named(options_.rules)
-                                              : bits                  ? compare::RuleSet::bits
-                                                                      : compare::RuleSet::values);
+    rules_ =
+        std::make_unique<compare::Rules>(!options_.rules.empty() ? compare::rule_set_named(options_.rules)
+                                         : bits                  ? compare::RuleSet::bits
+                                                                 : compare::RuleSet::values);
     for (const std::string& text : options_.rule_overrides) rules_->add_override(text);
     compare::CompareOptions compare_options;
     compare_options.wanted = [this](int, TensorId id) { return selection_.has_tensor(id); };
@@ -181,9 +193,10 @@ void ReplayRun::set_up_dump() {
   const std::int64_t needed = oracle::dump_bytes(subject_->plan, selection_);
   const std::int64_t cap = parse_size(options_.max_dump);
   if (needed > cap) {
-    throw UsageError(fmt::format("the dump would hold up to {}, more than --max-dump {}; choose less with --stages, "
-                                 "--tensors or --steps, or raise --max-dump",
-                                 size_text(needed), options_.max_dump));
+    throw UsageError(
+        fmt::format("the dump would hold up to {}, more than --max-dump {}; choose less with --stages, "
+                    "--tensors or --steps, or raise --max-dump",
+                    size_text(needed), options_.max_dump));
   }
   io::require_free_space(dump_path_, needed);
   io::DumpOptions dump_options;
@@ -241,7 +254,8 @@ bool ReplayRun::step() {
     compare::Finding finding;
     finding.step = plan.index;
     finding.kind = "nonfinite";
-    finding.message = fmt::format("inf or NaN in {} ({} tensors in all)", nonfinite.front(), nonfinite.size());
+    finding.message =
+        fmt::format("inf or NaN in {} ({} tensors in all)", nonfinite.front(), nonfinite.size());
     findings.push_back(std::move(finding));
     nonfinite_failure_ = true;
   }
@@ -253,7 +267,8 @@ bool ReplayRun::step() {
   }
   std::int64_t tokens = 0;
   for (const RequestStep& request : plan.requests) tokens += request.row_count;
-  reporter_.step({plan.index, pair.subject.event, tokens, static_cast<std::int64_t>(nonfinite.size())}, comparison);
+  reporter_.step({plan.index, pair.subject.event, tokens, static_cast<std::int64_t>(nonfinite.size())},
+                 comparison);
   if (options_.stats && selection_.has_step(plan.index)) {
     StepObservation chosen = pair.subject;
     keep_selected(chosen, selection_);
@@ -299,8 +314,8 @@ bool ReplayRun::expectations_hold() {
     if (!comparison.findings.empty()) detail = comparison.findings.front().message;
     if (totals.first_divergence) {
       const compare::Comparison& first = *totals.first_divergence;
-      detail = fmt::format("layer {} {}/{} differs, request '{}', position {}", first.layer, first.stage, first.tensor,
-                           first.meaning.request, first.meaning.position.value_or(-1));
+      detail = fmt::format("layer {} {}/{} differs, request '{}', position {}", first.layer, first.stage,
+                           first.tensor, first.meaning.request, first.meaning.position.value_or(-1));
     }
     hold &= print_expectation("same_as sequential", same, detail);
   }
@@ -332,8 +347,8 @@ int ReplayRun::finish(bool interrupted) {
   const compare::Totals& totals = comparator_ ? comparator_->totals() : own_totals_;
   if (totals.first_divergence) {
     const std::int64_t at = totals.first_divergence->step;
-    reporter_.first_divergence(*totals.first_divergence, oracle::marked_event(subject_->plan.steps.at(
-                                                             static_cast<std::size_t>(at))),
+    reporter_.first_divergence(*totals.first_divergence,
+                               oracle::marked_event(subject_->plan.steps.at(static_cast<std::size_t>(at))),
                                totals, reproduce(at));
   }
   const SourceInfo& subject = subject_->source->info();
@@ -362,9 +377,10 @@ int ReplayRun::finish(bool interrupted) {
   if (comparator_ || shared_.json) {
     reporter_.summary({totals, stopped_ || interrupted ? steps - steps_done_ : 0, code});
   } else {
-    std::cout << fmt::format("{} of {} steps{}{}\n", steps_done_, steps,
-                             totals.findings > 0 ? fmt::format(", {} findings", totals.findings) : "",
-                             writer_ && whole ? ", " + dump_path_ + " (" + size_text(writer_->bytes()) + ")" : "");
+    std::cout << fmt::format(
+        "{} of {} steps{}{}\n", steps_done_, steps,
+        totals.findings > 0 ? fmt::format(", {} findings", totals.findings) : "",
+        writer_ && whole ? ", " + dump_path_ + " (" + size_text(writer_->bytes()) + ")" : "");
   }
   return code;
 }

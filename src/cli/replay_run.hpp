@@ -63,7 +63,7 @@ class ReplayRun {
   std::shared_ptr<const WeightSource> weights_;
   std::shared_ptr<const HiddenSource> hidden_;
   std::unique_ptr<Side> subject_;
-  std::unique_ptr<Side> reference_;            ///< null: a dump, or nothing
+  std::unique_ptr<Side> reference_;  ///< null: a dump, or nothing
   std::unique_ptr<io::DumpReader> reference_file_;
   ObservationSource* reference_source_ = nullptr;
   std::unique_ptr<oracle::Lockstep> lockstep_;
@@ -73,11 +73,11 @@ class ReplayRun {
   std::unique_ptr<oracle::SequentialCheck> sequential_;
   oracle::DataCoverage data_coverage_;
   compare::ErrorTable errors_;
-  compare::Totals own_totals_;                 ///< where nothing is compared: findings of checks
+  compare::Totals own_totals_;  ///< where nothing is compared: findings of checks
   std::map<std::int64_t, std::string> checkpoints_;
   std::int64_t steps_done_ = 0;
-  bool matched_ = false;                       ///< a chosen tensor was compared; batch tables alone are no match
-  bool stopped_ = false;                       ///< before the plan's end
+  bool matched_ = false;  ///< a chosen tensor was compared; batch tables alone are no match
+  bool stopped_ = false;  ///< before the plan's end
   bool nonfinite_failure_ = false;
 };
 

@@ -20,7 +20,8 @@ std::string compiler() {
 
 std::string isas() {
   std::string text;
-  for (const reference::Isa isa : reference::available_isas()) text += " " + std::string(reference::name(isa));
+  for (const reference::Isa isa : reference::available_isas())
+    text += " " + std::string(reference::name(isa));
   return fmt::format("{} (this machine runs{})", reference::name(reference::best_isa()), text);
 }
 
@@ -42,8 +43,9 @@ std::string version_text() {
 #else
   const std::string cuda = "not compiled in";
 #endif
-  return fmt::format("dsv4-oracle {}\ncompiler: {}\ninstruction set: {}\nHDF5: {}.{}.{}\nCUDA: {}\nengines: {}",
-                     io::tool_version(), compiler(), isas(), major, minor, release, cuda, joined(engine_names()));
+  return fmt::format(
+      "dsv4-oracle {}\ncompiler: {}\ninstruction set: {}\nHDF5: {}.{}.{}\nCUDA: {}\nengines: {}",
+      io::tool_version(), compiler(), isas(), major, minor, release, cuda, joined(engine_names()));
 }
 
 }  // namespace dsv4::cli

@@ -55,30 +55,35 @@ void write_inputs(io::Hdf5Group& layer_group, const Engine& engine, int layer) {
   Tensor hidden(DType::bfloat16, {count, engine.config().geometry.dim});
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     std::memcpy(content.bytes().data() + 8 * i, &inputs[i].content, 8);
-    require(static_cast<std::int64_t>(inputs[i].row.size()) == hidden.dim(1), "a stored layer input of another width");
-    std::ranges::copy(inputs[i].row, hidden.as<std::uint16_t>().begin() + static_cast<std::ptrdiff_t>(i) * hidden.dim(1));
+    require(static_cast<std::int64_t>(inputs[i].row.size()) == hidden.dim(1),
+            "a stored layer input of another width");
+    std::ranges::copy(inputs[i].row,
+                      hidden.as<std::uint16_t>().begin() + static_cast<std::ptrdiff_t>(i) * hidden.dim(1));
   }
   io::Hdf5Group group = layer_group.create_group("inputs");
   group.write("content", content, {}, {});
   group.write("hidden", hidden, {}, {});
 }
 
-void restore_cache(const io::Hdf5File& file, const std::string& group, Engine& engine, int layer, Cache cache) {
+void restore_cache(const io::Hdf5File& file, const std::string& group, Engine& engine, int layer,
+                   Cache cache) {
   const std::int64_t units = physical_rows(engine.config(), cache_shape(engine.config(), layer, cache));
   const Tensor rows = file.read(group + "/rows", DType::int32);
   const Tensor bytes = file.read(group + "/bytes", DType::uint8);
   if (rows.elements() == 0) return;
   const std::size_t unit_bytes = engine.read_row(layer, cache, 0).size();
   if (bytes.shape() != std::vector<std::int64_t>{rows.elements(), static_cast<std::int64_t>(unit_bytes)}) {
-    throw FileError(fmt::format("{}: {}/bytes has another shape than the run's cache ({} bytes a row)", file.path(),
-                                group, unit_bytes));
+    throw FileError(fmt::format("{}: {}/bytes has another shape than the run's cache ({} bytes a row)",
+                                file.path(), group, unit_bytes));
   }
   for (std::int64_t i = 0; i < rows.elements(); ++i) {
     const std::int32_t row = rows.as<std::int32_t>()[static_cast<std::size_t>(i)];
     if (row < 0 || row >= units) {
-      throw FileError(fmt::format("{}: {}/rows names row {}, the run has {}", file.path(), group, row, units));
+      throw FileError(
+          fmt::format("{}: {}/rows names row {}, the run has {}", file.path(), group, row, units));
     }
-    engine.write_row(layer, cache, row, bytes.bytes().subspan(static_cast<std::size_t>(i) * unit_bytes, unit_bytes));
+    engine.write_row(layer, cache, row,
+                     bytes.bytes().subspan(static_cast<std::size_t>(i) * unit_bytes, unit_bytes));
   }
 }
 
@@ -87,7 +92,8 @@ void restore_inputs(const io::Hdf5File& file, const std::string& group, Engine& 
   const Tensor content = file.read(group + "/content", DType::uint8);
   const Tensor hidden = file.read(group + "/hidden", DType::bfloat16);
   if (hidden.shape() != std::vector<std::int64_t>{content.dim(0), engine.config().geometry.dim}) {
-    throw FileError(fmt::format("{}: {}/hidden has another shape than the run's layer inputs", file.path(), group));
+    throw FileError(
+        fmt::format("{}: {}/hidden has another shape than the run's layer inputs", file.path(), group));
   }
   std::vector<StoredInput> inputs(static_cast<std::size_t>(content.dim(0)));
   const auto dim = static_cast<std::size_t>(hidden.dim(1));
@@ -104,7 +110,8 @@ void restore_inputs(const io::Hdf5File& file, const std::string& group, Engine& 
 void write_checkpoint(const std::string& path, const Engine& engine, std::int64_t next_step,
                       const std::string& scenario, const std::string& scenario_file) {
   if (!engine.info().byte_state) {
-    throw SubjectError("engine '" + engine.info().name + "' has no byte-exact caches, so it cannot write a checkpoint");
+    throw SubjectError("engine '" + engine.info().name +
+                       "' has no byte-exact caches, so it cannot write a checkpoint");
   }
   const RunConfig& config = engine.config();
   const std::string partial = path + ".partial";
@@ -124,7 +131,8 @@ void write_checkpoint(const std::string& path, const Engine& engine, std::int64_
       io::Hdf5Group group = root.create_group(io::layer_name(layer));
       for (std::size_t c = 0; c < kCacheCount; ++c) {
         const auto cache = static_cast<Cache>(c);
-        if (has_cache(config.layers[static_cast<std::size_t>(layer)], cache)) write_cache(group, engine, layer, cache);
+        if (has_cache(config.layers[static_cast<std::size_t>(layer)], cache))
+          write_cache(group, engine, layer, cache);
       }
       if (config.chain) write_inputs(group, engine, layer);
     }
@@ -138,7 +146,8 @@ void write_checkpoint(const std::string& path, const Engine& engine, std::int64_
 CheckpointInfo read_checkpoint(const std::string& path) {
   const io::Hdf5File file = io::Hdf5File::open(path);
   const auto schema = file.attribute("/", "schema");
-  if (!schema || !std::holds_alternative<std::string>(*schema) || std::get<std::string>(*schema) != kSchemaName) {
+  if (!schema || !std::holds_alternative<std::string>(*schema) ||
+      std::get<std::string>(*schema) != kSchemaName) {
     throw FileError(path + ": is no checkpoint (schema " + kSchemaName + " expected)");
   }
   CheckpointInfo info;
@@ -146,7 +155,8 @@ CheckpointInfo read_checkpoint(const std::string& path) {
   info.next_step = file.integer("/", "next_step");
   info.scenario_file = file.text("/", "scenario_file");
   const auto seed = file.attribute("/", "seed");
-  if (!seed || !std::holds_alternative<std::uint64_t>(*seed)) throw FileError(path + ": attribute seed is missing");
+  if (!seed || !std::holds_alternative<std::uint64_t>(*seed))
+    throw FileError(path + ": attribute seed is missing");
   info.seed = std::get<std::uint64_t>(*seed);
   for (const AxisInfo& axis : axes()) {
     info.axes[std::string(axis.name)] = file.text("/", "axis." + std::string(axis.name));

@@ -39,10 +39,12 @@ std::int64_t counted(const LayerObservation& layer, TensorId id, const Tensor& t
   if (id != TensorId::scores) return tensor.row_elements();
   const Tensor* const visible = find(layer, TensorId::visible);
   if (visible == nullptr) return tensor.row_elements();
-  return std::min<std::int64_t>(visible->as<std::int32_t>()[static_cast<std::size_t>(row)], tensor.row_elements());
+  return std::min<std::int64_t>(visible->as<std::int32_t>()[static_cast<std::size_t>(row)],
+                                tensor.row_elements());
 }
 
-bool any_nonfinite(const StepObservation& step, const LayerObservation& layer, TensorId id, const Tensor& tensor) {
+bool any_nonfinite(const StepObservation& step, const LayerObservation& layer, TensorId id,
+                   const Tensor& tensor) {
   if (id == TensorId::attention_lse) return false;  // +inf is the right value of a token without a key
   const bool by_token = info(id).dims.starts_with("token");
   const auto requests = step.batch.request.as<std::int32_t>();
@@ -63,12 +65,14 @@ void add_selection(const LayerObservation& layer, std::set<std::string>& facts) 
   const Tensor* const visible = find(layer, TensorId::visible);
   const Tensor* const selected = find(layer, TensorId::selected);
   if (scores == nullptr || visible == nullptr || selected == nullptr) return;
+  if (scores->dtype() != DType::float32) return;  // profile exact: float64, where ties mean nothing
   for (std::int64_t token = 0; token < scores->dim(0); ++token) {
     const auto row = static_cast<std::size_t>(token);
     const auto width = static_cast<std::size_t>(scores->dim(1));
     const auto seen = static_cast<std::size_t>(std::max(0, visible->as<std::int32_t>()[row]));
     const auto values = scores->as<float>().subspan(row * width, std::min(seen, width));
-    if (std::ranges::any_of(values, [](float score) { return score != score; })) facts.insert("select.nan_score");
+    if (std::ranges::any_of(values, [](float score) { return score != score; }))
+      facts.insert("select.nan_score");
     const auto k = static_cast<std::size_t>(selected->dim(1));
     if (values.size() <= k) continue;
     std::vector<bool> chosen(values.size());

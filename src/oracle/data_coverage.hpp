@@ -1,4 +1,5 @@
-/// What a run's numbers exercise: the facts of `expect: covers:` that no plan can tell, gathered from observations.
+/// What a run's numbers exercise: the facts of `expect: covers:` that no plan can tell, gathered from
+/// observations.
 #pragma once
 
 #include <set>
@@ -15,7 +16,8 @@ namespace dsv4::oracle {
 ///   quantize.floor         a block whose scale is that of the floor
 ///   quantize.exponents     three scale exponents or more in one tensor
 ///   attention.no_key       a token that attends to nothing
-///   value.nonfinite        an inf or NaN in any float tensor; scores beyond `visible` and padding rows left out
+///   value.nonfinite        an inf or NaN in any float tensor; scores beyond `visible` and padding rows left
+///   out
 class DataCoverage {
  public:
   void add(const StepObservation& step);

@@ -1,5 +1,5 @@
-/// How large a dump will be before anything runs: raw bytes of every tensor that a plan publishes, from its shapes.
-/// Widths that depend on data (the widest row of a step) are those the plan's positions give.
+/// How large a dump will be before anything runs: raw bytes of every tensor that a plan publishes, from its
+/// shapes. Widths that depend on data (the widest row of a step) are those the plan's positions give.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace dsv4::oracle {
 
-/// Elements of one row (token, entry or state row) of a tensor; `entries` is the number of compressed entries that the
-/// step's last token sees.
+/// Elements of one row (token, entry or state row) of a tensor; `entries` is the number of compressed entries
+/// that the step's last token sees.
 std::int64_t row_elements(const RunConfig& config, int layer, TensorId id, std::int64_t entries);
 
 /// Bytes of all selected tensors of one step, without file overhead.

@@ -105,7 +105,8 @@ Range live_range(LayerKind kind, Cache cache, const CacheShape& shape, std::int3
       return {0, live_entries(kind, n), ratio(kind), Stage::indexer_finish};
     case Cache::state:
       // online: one row, of the last token, while a group is open
-      return {shape.online && n % ratio(kind) != 0 ? n - 1 : first_live_state(kind, n), n, 1, Stage::compress_state};
+      return {shape.online && n % ratio(kind) != 0 ? n - 1 : first_live_state(kind, n), n, 1,
+              Stage::compress_state};
     case Cache::index_state:
       return {first_live_state(kind, n), n, 1, Stage::indexer_state};
   }
@@ -135,7 +136,8 @@ void apply_fill(Engine& engine, const StepPlan& plan) {
         const SeededStream stream(config.seed, stream_name, content_id(request, last_token, 0));
         const std::int64_t slot = slot_of(shape, *live->tables, live->state_base, index);
         require(slot >= 0, "fill of a row whose page is not held");
-        batch.push_back({range.stage, cache, slot, plan.fill->request, index, row_bytes(shape, cache, stream)});
+        batch.push_back(
+            {range.stage, cache, slot, plan.fill->request, index, row_bytes(shape, cache, stream)});
         if (batch.size() == kBatchRows) {
           engine.apply_writes(layer, batch);
           batch.clear();

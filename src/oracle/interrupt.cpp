@@ -14,8 +14,12 @@ void on_interrupt(int) {
 
 }  // namespace
 
-void catch_interrupts() { std::signal(SIGINT, on_interrupt); }
+void catch_interrupts() {
+  std::signal(SIGINT, on_interrupt);
+}
 
-bool interrupted() { return flag != 0; }
+bool interrupted() {
+  return flag != 0;
+}
 
 }  // namespace dsv4::oracle

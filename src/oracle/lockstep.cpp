@@ -33,7 +33,8 @@ std::vector<Write> window_writes(const StepPlan& plan, int layer, const StepObse
       const std::int32_t row = request.first_row + i;
       const std::int32_t position = request.begin + i;
       if (position < request.from.window || slots[static_cast<std::size_t>(row)] < 0) continue;
-      Write write{Stage::kv_window, Cache::window, slots[static_cast<std::size_t>(row)], request.request, position, {}};
+      Write write{Stage::kv_window, Cache::window, slots[static_cast<std::size_t>(row)],
+                  request.request,  position,      {}};
       append_row(write.bytes, rows, row);
       writes.push_back(std::move(write));
     }
@@ -93,23 +94,27 @@ std::vector<Write> writes_from_tensors(const RunConfig& config, const StepPlan& 
     case Stage::kv_window:
       return window_writes(plan, layer, observation);
     case Stage::compress_finish:
-      return entry_writes({stage, Cache::entries, compress_request, compress_index, compress_slot, compress_page_bytes},
-                          layer, observation);
+      return entry_writes(
+          {stage, Cache::entries, compress_request, compress_index, compress_slot, compress_page_bytes},
+          layer, observation);
     case Stage::indexer_finish:
       return entry_writes(
-          {stage, Cache::index_entries, indexer_request, indexer_index, indexer_slot, indexer_page_bytes}, layer,
-          observation);
+          {stage, Cache::index_entries, indexer_request, indexer_index, indexer_slot, indexer_page_bytes},
+          layer, observation);
     case Stage::compress_state: {
       const bool online = config.layers.at(static_cast<std::size_t>(layer)) == LayerKind::hca &&
                           config.cache.c128_state == C128State::online;
       const std::vector<TensorId> parts =
           online ? std::vector{compress_state_max, compress_state_sum, compress_state_kv}
                  : std::vector{compress_state_kv, compress_state_score};
-      return state_writes({stage, Cache::state, compress_state_slot, compress_state_token, parts}, plan, layer,
-                          observation);
+      return state_writes({stage, Cache::state, compress_state_slot, compress_state_token, parts}, plan,
+                          layer, observation);
     }
     case Stage::indexer_state:
-      return state_writes({stage, Cache::index_state, indexer_state_slot, indexer_state_token,
+      return state_writes({stage,
+                           Cache::index_state,
+                           indexer_state_slot,
+                           indexer_state_token,
                            {indexer_state_kv, indexer_state_score}},
                           plan, layer, observation);
     default:
@@ -118,15 +123,19 @@ std::vector<Write> writes_from_tensors(const RunConfig& config, const StepPlan& 
 }
 
 Lockstep::Lockstep(LiveSource& subject, ObservationSource& reference, Feed feed)
-    : subject_(subject), reference_(reference), live_reference_(dynamic_cast<LiveSource*>(&reference)), feed_(feed) {
+    : subject_(subject),
+      reference_(reference),
+      live_reference_(dynamic_cast<LiveSource*>(&reference)),
+      feed_(feed) {
   if (feed_ == Feed::independent) return;
   subject_leads_ = live_reference_ != nullptr && subject.info().bit_exact && !reference.info().bit_exact;
   const auto index_cache = [](const SourceInfo& info) { return info.config.profile.get<IndexCache>(); };
   if (index_cache(subject.info()) != index_cache(reference.info())) {
-    throw UsageError(fmt::format("the two sides hold index rows in different formats (index_cache {} and {}), so one "
-                                 "cannot be fed to the other",
-                                 subject.info().config.profile.value(Axis::index_cache),
-                                 reference.info().config.profile.value(Axis::index_cache)));
+    throw UsageError(
+        fmt::format("the two sides hold index rows in different formats (index_cache {} and {}), so one "
+                    "cannot be fed to the other",
+                    subject.info().config.profile.value(Axis::index_cache),
+                    reference.info().config.profile.value(Axis::index_cache)));
   }
 }
 
@@ -150,7 +159,8 @@ StepObservation Lockstep::follow(LiveSource& follower, const StepObservation& le
     if (source.writes.empty()) {
       rows = writes_from_tensors(engine.config(), plan, layer, stage, leader);
     } else {
-      std::ranges::copy_if(source.writes, std::back_inserter(rows), [&](const Write& w) { return w.stage == stage; });
+      std::ranges::copy_if(source.writes, std::back_inserter(rows),
+                           [&](const Write& w) { return w.stage == stage; });
     }
     if (!rows.empty()) engine.apply_writes(layer, rows);
   };
@@ -176,7 +186,8 @@ std::optional<Lockstep::Pair> Lockstep::next() {
   }
   pair.reference = next_reference(plan->index);
   if (!pair.reference) {
-    throw UsageError(fmt::format("the reference dump does not hold step {}, which feeding needs", plan->index));
+    throw UsageError(
+        fmt::format("the reference dump does not hold step {}, which feeding needs", plan->index));
   }
   pair.subject = follow(subject_, *pair.reference);
   return pair;

@@ -1,10 +1,10 @@
 /// Two runs of one plan, step by step: an engine against another engine or against a dump.
 ///
-/// Feeding. With Feed::reference each stage is judged on identical inputs and state: one side leads, and before every
-/// stage of the other side all tensors of the step are the leader's; after the stage its results are taken as they
-/// are, then replaced by the leader's, and the cache rows that the leader's stage wrote overwrite the follower's
-/// (Engine::set_tensor, Engine::apply_writes). The leader is the side that is exact in bits, the reference if both are;
-/// it runs first.
+/// Feeding. With Feed::reference each stage is judged on identical inputs and state: one side leads, and
+/// before every stage of the other side all tensors of the step are the leader's; after the stage its results
+/// are taken as they are, then replaced by the leader's, and the cache rows that the leader's stage wrote
+/// overwrite the follower's (Engine::set_tensor, Engine::apply_writes). The leader is the side that is exact
+/// in bits, the reference if both are; it runs first.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace dsv4::oracle {
 
 enum class Feed : std::uint8_t { independent, reference };
 
-/// Cache rows of one stage, from the tensors that carry them (files hold no writes). The plan gives owners; rows that
-/// a restore step keeps are left out. Throws UsageError naming a tensor that is missing.
+/// Cache rows of one stage, from the tensors that carry them (files hold no writes). The plan gives owners;
+/// rows that a restore step keeps are left out. Throws UsageError naming a tensor that is missing.
 std::vector<Write> writes_from_tensors(const RunConfig& config, const StepPlan& plan, int layer, Stage stage,
                                        const StepObservation& observation);
 
@@ -31,8 +31,8 @@ class Lockstep {
     StepObservation subject;
   };
 
-  /// `subject` runs an engine. `reference` is another LiveSource of the same plan, or a dump. The sources must
-  /// outlive the lockstep. Throws UsageError if the two cannot be fed to each other.
+  /// `subject` runs an engine. `reference` is another LiveSource of the same plan, or a dump. The sources
+  /// must outlive the lockstep. Throws UsageError if the two cannot be fed to each other.
   Lockstep(LiveSource& subject, ObservationSource& reference, Feed feed);
 
   /// The next step on both sides; empty at the end of the plan.

@@ -26,8 +26,13 @@ std::string time_text(double seconds) {
 }  // namespace
 
 Progress::Progress(std::string title, std::int64_t total, std::string unit, bool enabled)
-    : title_(std::move(title)), unit_(std::move(unit)), total_(total), enabled_(enabled),
-      terminal_(isatty(STDERR_FILENO) != 0), start_(Clock::now()), last_(start_) {}
+    : title_(std::move(title)),
+      unit_(std::move(unit)),
+      total_(total),
+      enabled_(enabled),
+      terminal_(isatty(STDERR_FILENO) != 0),
+      start_(Clock::now()),
+      last_(start_) {}
 
 Progress::~Progress() {
   if (drawn_ && terminal_) std::fputs("\r\033[K", stderr);
@@ -53,7 +58,8 @@ void Progress::print(Clock::time_point now, const std::string& note) {
     if (terminal_) line += "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "] ";
     line += fmt::format("{:.0f}%, {}/{} {}", share * 100, done_, total_, unit_);
     if (done_ > 0) {
-      line += fmt::format(", {}/s, {} left", rate_text(rate), time_text(static_cast<double>(total_ - done_) / rate));
+      line += fmt::format(", {}/s, {} left", rate_text(rate),
+                          time_text(static_cast<double>(total_ - done_) / rate));
     }
   } else {
     line += fmt::format("{} {}, {}/s", done_, unit_, rate_text(rate));

@@ -17,14 +17,15 @@ Tensor int32_tensor(std::vector<std::int64_t> shape, std::int32_t fill) {
 }
 
 /// Columns [begin, begin + count) of rows of f32 state bytes as a [rows, count] tensor.
-Tensor state_part(const std::vector<std::vector<std::byte>>& rows, std::int64_t row_bytes, std::int64_t rows_a_unit,
-                  int part, int channels) {
+Tensor state_part(const std::vector<std::vector<std::byte>>& rows, std::int64_t row_bytes,
+                  std::int64_t rows_a_unit, int part, int channels) {
   const std::int64_t total = static_cast<std::int64_t>(rows.size()) * rows_a_unit;
   Tensor tensor(DType::float32, {total, channels});
   const std::size_t bytes = static_cast<std::size_t>(channels) * 4;
   for (std::int64_t row = 0; row < total; ++row) {
     const std::vector<std::byte>& unit = rows[static_cast<std::size_t>(row / rows_a_unit)];
-    const std::size_t at = static_cast<std::size_t>(row % rows_a_unit * row_bytes) + static_cast<std::size_t>(part) * bytes;
+    const std::size_t at =
+        static_cast<std::size_t>(row % rows_a_unit * row_bytes) + static_cast<std::size_t>(part) * bytes;
     require(at + bytes <= unit.size(), "a state row is shorter than its channels");
     std::memcpy(tensor.bytes().data() + static_cast<std::size_t>(row) * bytes, unit.data() + at, bytes);
   }
@@ -87,8 +88,8 @@ std::map<std::string, Tensor> cache_snapshots(const Engine& engine, int layer) {
     for (std::int64_t unit = 0; unit < units; ++unit) rows.push_back(engine.read_row(layer, cache, unit));
     if (shape.channels > 0) {
       const std::string prefix = cache == Cache::state ? "compress_state_" : "indexer_state_";
-      const std::vector<std::string> parts =
-          shape.online ? std::vector<std::string>{"max", "sum", "kv"} : std::vector<std::string>{"kv", "score"};
+      const std::vector<std::string> parts = shape.online ? std::vector<std::string>{"max", "sum", "kv"}
+                                                          : std::vector<std::string>{"kv", "score"};
       for (std::size_t part = 0; part < parts.size(); ++part) {
         snapshots.emplace(prefix + parts[part], state_part(rows, shape.row_bytes(), shape.page_rows,
                                                            static_cast<int>(part), shape.channels));
@@ -124,15 +125,18 @@ Runner::Runner(Engine& engine, Selection selection) : engine_(engine), selection
 Runner::~Runner() = default;
 
 void Runner::check_writes() {
-  require(engine_.info().byte_state, "the write set of an engine without byte-exact caches cannot be checked");
+  require(engine_.info().byte_state,
+          "the write set of an engine without byte-exact caches cannot be checked");
   checker_ = std::make_unique<compare::WriteSetChecker>(engine_.config());
 }
 
 void Runner::gather_stage(int layer, Stage stage, LayerObservation& observation) const {
   for (const TensorInfo& tensor : tensor_catalogue()) {
     if (tensor.stage != stage || !selection_.has_tensor(tensor.id)) continue;
-    if (const Tensor* published = engine_.tensor(layer, tensor.id)) observation.tensors[tensor.id] = *published;
-    if (const Tensor* values = engine_.unrounded(layer, tensor.id)) observation.unrounded[tensor.id] = *values;
+    if (const Tensor* published = engine_.tensor(layer, tensor.id))
+      observation.tensors[tensor.id] = *published;
+    if (const Tensor* values = engine_.unrounded(layer, tensor.id))
+      observation.unrounded[tensor.id] = *values;
     if (const Tensor* bounds = engine_.bound(layer, tensor.id)) observation.bounds[tensor.id] = *bounds;
   }
 }
@@ -151,7 +155,8 @@ void Runner::gather_state(const StepPlan& plan, int layer, LayerObservation& obs
 StepObservation Runner::run(const StepPlan& plan, const StageHooks& hooks) {
   const RunConfig& config = engine_.config();
   if (plan.kind == StepKind::graph && !engine_.info().graphs) {
-    throw SubjectError(plan.source + ": engine '" + engine_.info().name + "' has no graphs: it cannot run " + plan.event);
+    throw SubjectError(plan.source + ": engine '" + engine_.info().name + "' has no graphs: it cannot run " +
+                       plan.event);
   }
   StepObservation observation;
   observation.step = plan.index;
@@ -197,7 +202,9 @@ LiveSource::LiveSource(Runner& runner, const RunPlan& plan, std::string scenario
   info_.scenario = std::move(scenario);
 }
 
-const StepPlan* LiveSource::upcoming() const { return next_ < plan_.steps.size() ? &plan_.steps[next_] : nullptr; }
+const StepPlan* LiveSource::upcoming() const {
+  return next_ < plan_.steps.size() ? &plan_.steps[next_] : nullptr;
+}
 
 std::optional<StepObservation> LiveSource::next() {
   const StepPlan* const plan = upcoming();

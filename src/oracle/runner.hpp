@@ -1,7 +1,7 @@
 /// Walks a plan on one engine and gathers what each step published.
 ///
-/// The order is the contract between a driver and an engine: begin_step, then for each layer ascending the stages
-/// of execution_order(), then end_step. Synthetic rows of a fill step go in between begin and end.
+/// The order is the contract between a driver and an engine: begin_step, then for each layer ascending the
+/// stages of execution_order(), then end_step. Synthetic rows of a fill step go in between begin and end.
 #pragma once
 
 #include <functional>
@@ -40,8 +40,8 @@ class Runner {
   Runner(Engine& engine, Selection selection);
   ~Runner();
 
-  /// Runs one step. The observation holds what the selection asks for; steps outside its range compute all the
-  /// same and observe their batch only.
+  /// Runs one step. The observation holds what the selection asks for; steps outside its range compute all
+  /// the same and observe their batch only.
   StepObservation run(const StepPlan& plan, const StageHooks& hooks = {});
 
   /// From now on compares all cache memory before and after every step with what the step may change.

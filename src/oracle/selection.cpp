@@ -23,7 +23,8 @@ std::int64_t parse_step(std::string_view text, std::string_view whole) {
   std::int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    throw UsageError("steps '" + std::string(whole) + "': expected FIRST:END (half-open, from 0), FIRST:, :END or one step");
+    throw UsageError("steps '" + std::string(whole) +
+                     "': expected FIRST:END (half-open, from 0), FIRST:, :END or one step");
   }
   return value;
 }

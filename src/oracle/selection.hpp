@@ -1,7 +1,7 @@
 /// What an observation holds: which steps, which tensors, whether snapshots of the caches.
 ///
-/// Built from the command line's `--steps a:b`, `--stages GLOB`, `--tensors GLOB`. A glob knows `*` and `?`; several
-/// are separated by commas. A glob that matches no name is a UsageError that lists the names.
+/// Built from the command line's `--steps a:b`, `--stages GLOB`, `--tensors GLOB`. A glob knows `*` and `?`;
+/// several are separated by commas. A glob that matches no name is a UsageError that lists the names.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,9 @@ struct Selection {
   bool has_tensor(TensorId id) const { return tensors.test(static_cast<std::size_t>(id)); }
 };
 
-/// `stages` match stage names ("compress.*"); `tensors` match "stage/tensor" or the tensor's own name, or "state"
-/// for snapshots of the caches; `steps` is "a:b", "a:", ":b" or "a" (that step alone). Empty: everything but snapshots.
+/// `stages` match stage names ("compress.*"); `tensors` match "stage/tensor" or the tensor's own name, or
+/// "state" for snapshots of the caches; `steps` is "a:b", "a:", ":b" or "a" (that step alone). Empty:
+/// everything but snapshots.
 Selection parse_selection(std::span<const std::string> stages, std::span<const std::string> tensors,
                           std::string_view steps);
 

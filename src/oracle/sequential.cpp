@@ -48,9 +48,12 @@ Tensor kept_rows(const Tensor& tensor, const std::vector<bool>& keep) {
 }  // namespace
 
 SequentialCheck::SequentialCheck(const RunPlan& run, const SourceInfo& info)
-    : run_(run), info_(info), keys_(compare::request_keys(run.config.requests)),
+    : run_(run),
+      info_(info),
+      keys_(compare::request_keys(run.config.requests)),
       reference_info_(std::make_unique<SourceInfo>(info)),
-      aligner_(std::make_unique<compare::TokenAligner>(*reference_info_, info_, compare::Rules(compare::RuleSet::bits))) {
+      aligner_(std::make_unique<compare::TokenAligner>(*reference_info_, info_,
+                                                       compare::Rules(compare::RuleSet::bits))) {
   aligner_->compare_final_state(false);
   for (const StepPlan& step : run.steps) {
     for (const Row& row : step.rows) content_[{row.request, row.position}] = row.content;
@@ -93,8 +96,8 @@ void SequentialCheck::drop_replaced(const StepPlan& plan, StepObservation& obser
   }
 }
 
-compare::StepComparison SequentialCheck::finish(const std::vector<RunPlan>& sequential, const std::string& engine_name,
-                                                const EngineFactory& factory,
+compare::StepComparison SequentialCheck::finish(const std::vector<RunPlan>& sequential,
+                                                const std::string& engine_name, const EngineFactory& factory,
                                                 std::shared_ptr<const WeightSource> weights,
                                                 std::shared_ptr<const HiddenSource> hidden) {
   std::vector<compare::Finding> findings;
@@ -119,9 +122,10 @@ compare::StepComparison SequentialCheck::finish(const std::vector<RunPlan>& sequ
         finding.kind = "state_not_sequential";
         finding.cache = place.second;
         finding.owner = keys_.at(static_cast<std::size_t>(live.request));
-        finding.message = fmt::format("live {} of request '{}' at length {} differs from the run in which it is alone "
-                                      "(digest {}, alone {})",
-                                      name(place.second), finding.owner, live.length, found, expected);
+        finding.message = fmt::format(
+            "live {} of request '{}' at length {} differs from the run in which it is alone "
+            "(digest {}, alone {})",
+            name(place.second), finding.owner, live.length, found, expected);
         findings.push_back(std::move(finding));
       }
     }

@@ -1,8 +1,8 @@
 /// `expect: same_as: sequential`: a run against runs in which every request is alone, one token a step.
 ///
-/// Outputs are compared by token, live state once for each request: as it was after the last step in which the
-/// request was live with its whole window held. Physical places differ and are not compared, nor are state rows of
-/// tokens that a rewind or a rejection replaced later.
+/// Outputs are compared by token, live state once for each request: as it was after the last step in which
+/// the request was live with its whole window held. Physical places differ and are not compared, nor are
+/// state rows of tokens that a rewind or a rejection replaced later.
 #pragma once
 
 #include <map>
@@ -47,7 +47,7 @@ class SequentialCheck {
   const SourceInfo& info_;
   std::vector<std::string> keys_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::uint64_t> content_;  ///< last, by request and position
-  std::map<std::int32_t, Last> last_;           ///< by request
+  std::map<std::int32_t, Last> last_;                                       ///< by request
   std::map<std::int32_t, RequestState> state_;  ///< by request, after its last step
   std::unique_ptr<SourceInfo> reference_info_;
   std::unique_ptr<compare::TokenAligner> aligner_;

@@ -34,9 +34,9 @@ CacheShape cache_shape(const RunConfig& config, int layer, Cache cache) {
     case Cache::entries:
       shape.value_bytes = layout::kKvValueBytes;
       shape.scale_bytes = layout::kKvScaleBytes;
-      shape.page_rows = cache == Cache::window     ? config.cache.swa_page
-                        : kind == LayerKind::csa   ? config.cache.c4_page
-                                                   : config.cache.c128_page;
+      shape.page_rows = cache == Cache::window   ? config.cache.swa_page
+                        : kind == LayerKind::csa ? config.cache.c4_page
+                                                 : config.cache.c128_page;
       return shape;
     case Cache::index_entries: {
       const bool fp4 = config.profile.get<IndexCache>() == IndexCache::fp4;

@@ -11,14 +11,14 @@ namespace dsv4::oracle {
 
 /// How the rows of one cache of one layer are addressed.
 struct CacheShape {
-  bool paged = false;          ///< through a block table; else by state base
-  Pool pool = Pool::window;    ///< behind the block table, paged only
-  int page_rows = 1;           ///< rows (entries) a page; 1 when not paged
-  int base_rows = 1;           ///< rows a state base: ring rows or online banks; not paged only
-  bool online = false;         ///< rows hold max, sum, kv
-  int channels = 0;            ///< state caches: width of one part of a row
-  int value_bytes = 0;         ///< page caches: value bytes of a row (576, 128, 64)
-  int scale_bytes = 0;         ///< page caches: scale bytes of a row (8, 4)
+  bool paged = false;        ///< through a block table; else by state base
+  Pool pool = Pool::window;  ///< behind the block table, paged only
+  int page_rows = 1;         ///< rows (entries) a page; 1 when not paged
+  int base_rows = 1;         ///< rows a state base: ring rows or online banks; not paged only
+  bool online = false;       ///< rows hold max, sum, kv
+  int channels = 0;          ///< state caches: width of one part of a row
+  int value_bytes = 0;       ///< page caches: value bytes of a row (576, 128, 64)
+  int scale_bytes = 0;       ///< page caches: scale bytes of a row (8, 4)
   std::int64_t rows_bytes() const { return std::int64_t{page_rows} * row_bytes(); }
   std::int64_t row_bytes() const {
     return channels > 0 ? std::int64_t{4} * channels * (online ? 3 : 2) : value_bytes + scale_bytes;

@@ -1,4 +1,5 @@
-/// json_check lines|file PATH: succeeds if the file is JSON Lines, or one JSON document, by the letter of RFC 8259.
+/// json_check lines|file PATH: succeeds if the file is JSON Lines, or one JSON document, by the letter of RFC
+/// 8259.
 #include <exception>
 #include <fstream>
 #include <iostream>

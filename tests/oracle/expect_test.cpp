@@ -1,9 +1,9 @@
+#include <limits>
+
 #include "oracle/data_coverage.hpp"
 #include "oracle/sequential.hpp"
 #include "oracle/support.hpp"
 #include "support/catch.hpp"
-
-#include <limits>
 
 using namespace dsv4;
 using namespace dsv4::oracle;
@@ -28,16 +28,18 @@ compare::Totals sequential_totals(const std::string& text, const std::function<v
   LiveSource source(runner, plan, text);
   SequentialCheck check(plan, source.info());
   for (const StepPlan& step : plan.steps) check.add(*engine, step, runner.run(step));
-  check.finish(scenario::sequential_of(scenario), "reference", test::reference_factory(), seeded_weights(plan.config),
-               seeded_hidden(plan.config));
+  check.finish(scenario::sequential_of(scenario), "reference", test::reference_factory(),
+               seeded_weights(plan.config), seeded_hidden(plan.config));
   return check.totals();
 }
 
 compare::Totals check_sequential(const std::function<void(Engine&)>& change) {
-  return sequential_totals(std::string("model: {preset: tiny, layers: [csa, swa]}\nseed: 3\nsteps:\n") + kSteps, change);
+  return sequential_totals(
+      std::string("model: {preset: tiny, layers: [csa, swa]}\nseed: 3\nsteps:\n") + kSteps, change);
 }
 
-StepObservation scored(const std::vector<float>& scores, int visible, const std::vector<std::int32_t>& selected) {
+StepObservation scored(const std::vector<float>& scores, int visible,
+                       const std::vector<std::int32_t>& selected) {
   StepObservation step;
   step.batch.request = Tensor(DType::int32, {1});
   step.layers.resize(1);
@@ -47,7 +49,8 @@ StepObservation scored(const std::vector<float>& scores, int visible, const std:
   visible_tensor.as<std::int32_t>()[0] = visible;
   Tensor selected_tensor(DType::int32, {1, static_cast<std::int64_t>(selected.size())});
   std::ranges::copy(selected, selected_tensor.as<std::int32_t>().begin());
-  step.layers[0].tensors = {{TensorId::scores, score_tensor}, {TensorId::visible, visible_tensor},
+  step.layers[0].tensors = {{TensorId::scores, score_tensor},
+                            {TensorId::visible, visible_tensor},
                             {TensorId::selected, selected_tensor}};
   return step;
 }
@@ -67,7 +70,8 @@ TEST_CASE("a mixed run equals its requests run alone, by token and by live state
 }
 
 TEST_CASE("state rows of tokens that a rewind replaced are not held against the run") {
-  // Rows 2 to 4 are published before the rewind; what replaces them dies within one chunk that closes the group.
+  // Rows 2 to 4 are published before the rewind; what replaces them dies within one chunk that closes the
+  // group.
   const std::string text =
       "model: {preset: tiny, layers: [hca]}\nseed: 3\nsteps:\n"
       "  - prefill: {request: a, tokens: 5}\n"
@@ -113,7 +117,8 @@ TEST_CASE("facts that only numbers tell") {
   CHECK(facts_of(scored({1, 2, 2, 0}, 4, {1})) == std::set<std::string>{"select.tie_at_cut"});
   CHECK(facts_of(scored({1, 2, 2, 0}, 2, {1})).empty());  // the equal one is not visible
   CHECK(facts_of(scored({0.0F, -0.0F}, 2, {0})) == std::set<std::string>{"select.tie_at_cut"});
-  CHECK(facts_of(scored({3, kNan, 1, 0}, 4, {0, 2})) == std::set<std::string>{"select.nan_score", "value.nonfinite"});
+  CHECK(facts_of(scored({3, kNan, 1, 0}, 4, {0, 2})) ==
+        std::set<std::string>{"select.nan_score", "value.nonfinite"});
   CHECK(facts_of(scored({3, 1, kNan}, 2, {0, 1})).empty());  // beyond `visible` nothing counts
   CHECK(facts_of(scored({3, kInf}, 2, {0, 1})) == std::set<std::string>{"value.nonfinite"});
 
@@ -123,5 +128,6 @@ TEST_CASE("facts that only numbers tell") {
   Tensor scales(DType::float8_e8m0fnu, {1, 3});
   std::ranges::copy(std::vector<std::uint8_t>{120, 121, 105}, scales.as<std::uint8_t>().begin());
   step.layers[0].tensors = {{TensorId::window_codes, codes}, {TensorId::window_scales, scales}};
-  CHECK(facts_of(step) == std::set<std::string>{"quantize.exponents", "quantize.floor", "quantize.saturated"});
+  CHECK(facts_of(step) ==
+        std::set<std::string>{"quantize.exponents", "quantize.floor", "quantize.saturated"});
 }

@@ -1,14 +1,14 @@
-#include "oracle/golden/files.hpp"
-
-#include "oracle/golden/export.hpp"
-#include "oracle/golden/vectors.hpp"
-#include "oracle/support.hpp"
-#include "support/catch.hpp"
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <unistd.h>
+
+#include "oracle/golden/export.hpp"
+#include "oracle/golden/files.hpp"
+#include "oracle/golden/vectors.hpp"
+#include "oracle/support.hpp"
+#include "support/catch.hpp"
 
 using namespace dsv4;
 using namespace dsv4::oracle;
@@ -71,15 +71,18 @@ TEST_CASE("an engine with a fault fails the golden data at that stage") {
   const golden::Case one = golden::cases_matching("canonical-swa").front();
   golden::write_files(folder.path, golden::record(one, "reference", test::reference_factory()));
   const EngineFactory broken = [](const std::string& name, const RunConfig& config,
-                                  std::shared_ptr<const WeightSource> weights, std::shared_ptr<const HiddenSource> hidden) {
+                                  std::shared_ptr<const WeightSource> weights,
+                                  std::shared_ptr<const HiddenSource> hidden) {
     auto engine = test::reference_factory()(name, config, std::move(weights), std::move(hidden));
     test::break_stage(*engine, Stage::output_project, TensorId::hidden_out);
     return engine;
   };
-  const golden::Verification result = golden::verify_files(folder.path, golden::record(one, "reference", broken));
+  const golden::Verification result =
+      golden::verify_files(folder.path, golden::record(one, "reference", broken));
   CHECK_FALSE(result.mismatches.empty());
   for (const golden::Mismatch& mismatch : result.mismatches) {
-    const bool here = mismatch.place.find("hidden_out") != std::string::npos || mismatch.place.find("step ") != std::string::npos;
+    const bool here = mismatch.place.find("hidden_out") != std::string::npos ||
+                      mismatch.place.find("step ") != std::string::npos;
     CHECK(here);
   }
 }
@@ -89,7 +92,8 @@ TEST_CASE("every row-keeping case has the inputs and outputs of each of its stag
     const golden::Case one = golden::cases_matching(std::string("canonical-") + kind).front();
     const golden::Record record = golden::record(one, "reference", test::reference_factory());
     for (const Stage stage : execution_order(record.config.layers.front(), false)) {
-      const bool found = std::ranges::any_of(record.kept, [&](const golden::KeptTensor& k) { return k.stage == name(stage); });
+      const bool found = std::ranges::any_of(
+          record.kept, [&](const golden::KeptTensor& k) { return k.stage == name(stage); });
       CHECK(found);
     }
   }
@@ -100,7 +104,8 @@ TEST_CASE("vectors hold values known by hand") {
   const auto files = golden::vector_files();
   REQUIRE(files.size() == 4);
   const io::VectorFile& convert = files[0].second;
-  // 1.0625 lies between 1 (0x38) and 1.125 (0x39): even wins. 464 and above saturate at 0x7e. -1.75 -> -2 (0xc).
+  // 1.0625 lies between 1 (0x38) and 1.125 (0x39): even wins. 464 and above saturate at 0x7e. -1.75 -> -2
+  // (0xc).
   CHECK(find_case(convert.groups[1], "1.0625, between two e4m3 codes").field("output") == "38");
   CHECK(find_case(convert.groups[1], "464, would round to 480").field("output") == "7e");
   CHECK(find_case(convert.groups[1], "NaN").field("output") == "7f");

@@ -1,13 +1,14 @@
 #include "oracle/runner.hpp"
 
+#include <unistd.h>
+
+#include <cstdio>
+
 #include "model/digest.hpp"
 #include "oracle/checkpoint.hpp"
 #include "oracle/lockstep.hpp"
 #include "oracle/support.hpp"
 #include "support/catch.hpp"
-
-#include <cstdio>
-#include <unistd.h>
 
 using namespace dsv4;
 using namespace dsv4::oracle;
@@ -28,7 +29,8 @@ std::vector<std::string> differing(const StepObservation& a, const StepObservati
 }  // namespace
 
 TEST_CASE("batch tables give the window slot of every row, padding is -1") {
-  const RunPlan plan = test::plan_of("swa", "  - prefill: {request: a, tokens: 65}\n  - batch: [{decode: {requests: [a]}}, {pad: 2}]\n");
+  const RunPlan plan = test::plan_of(
+      "swa", "  - prefill: {request: a, tokens: 65}\n  - batch: [{decode: {requests: [a]}}, {pad: 2}]\n");
   const BatchTables first = batch_tables(plan.config, plan.steps[0]);
   const BatchTables second = batch_tables(plan.config, plan.steps[1]);
   const auto tables = *plan.steps[1].requests[0].tables;
@@ -60,7 +62,8 @@ TEST_CASE("stages run in execution order, layers ascending, hooks around them") 
 }
 
 TEST_CASE("an observation holds what is selected") {
-  const RunPlan plan = test::plan_of("csa", "  - prefill: {request: a, tokens: 8}\n  - decode: {requests: [a]}\n");
+  const RunPlan plan =
+      test::plan_of("csa", "  - prefill: {request: a, tokens: 8}\n  - decode: {requests: [a]}\n");
   const auto engine = test::engine_of(plan);
   Runner runner(*engine, parse_selection(std::vector<std::string>{"compress.pool"}, {}, "1:2"));
   const StepObservation first = runner.run(plan.steps[0]);
@@ -72,7 +75,8 @@ TEST_CASE("an observation holds what is selected") {
 }
 
 TEST_CASE("feeding confines a fault to its stage, running apart does not") {
-  const RunPlan plan = test::plan_of("csa", "  - prefill: {request: a, tokens: 12}\n  - decode: {requests: [a], repeat: 2}\n");
+  const RunPlan plan =
+      test::plan_of("csa", "  - prefill: {request: a, tokens: 12}\n  - decode: {requests: [a], repeat: 2}\n");
   for (const Feed feed : {Feed::independent, Feed::reference}) {
     const auto good = test::engine_of(plan);
     const auto broken = test::engine_of(plan);
@@ -98,7 +102,8 @@ TEST_CASE("feeding confines a fault to its stage, running apart does not") {
 }
 
 TEST_CASE("a fault in a cache write is fed away too") {
-  const RunPlan plan = test::plan_of("hca", "  - prefill: {request: a, tokens: 127}\n  - decode: {requests: [a], repeat: 2}\n");
+  const RunPlan plan = test::plan_of(
+      "hca", "  - prefill: {request: a, tokens: 127}\n  - decode: {requests: [a], repeat: 2}\n");
   const auto good = test::engine_of(plan);
   const auto broken = test::engine_of(plan);
   StageFunction& entry = broken->stages()[static_cast<std::size_t>(Stage::compress_state)];
@@ -121,12 +126,13 @@ TEST_CASE("a fault in a cache write is fed away too") {
 }
 
 TEST_CASE("rows rebuilt from tensors are the rows that the engine wrote") {
-  const RunPlan plan = test::plan_of("swa, csa, hca",
-                                     "  - prefill: {request: a, tokens: 130}\n"
-                                     "  - batch: [{decode: {requests: [a]}}, {prefill: {request: b, tokens: 9}}, {pad: 1}]\n"
-                                     "  - verify: {request: a, rows: 3, accept: 1}\n"
-                                     "  - rewind: {request: a, to: 70}\n",
-                                     ", chain: true");
+  const RunPlan plan =
+      test::plan_of("swa, csa, hca",
+                    "  - prefill: {request: a, tokens: 130}\n"
+                    "  - batch: [{decode: {requests: [a]}}, {prefill: {request: b, tokens: 9}}, {pad: 1}]\n"
+                    "  - verify: {request: a, rows: 3, accept: 1}\n"
+                    "  - rewind: {request: a, to: 70}\n",
+                    ", chain: true");
   const auto engine = test::engine_of(plan);
   Runner runner(*engine, Selection{});
   int compared = 0;
@@ -137,7 +143,8 @@ TEST_CASE("rows rebuilt from tensors are the rows that the engine wrote") {
       const LayerKind kind = plan.config.layers[static_cast<std::size_t>(layer)];
       std::vector<Write> rebuilt;
       for (const Stage stage : execution_order(kind, step.kind == StepKind::restore)) {
-        for (Write& write : writes_from_tensors(plan.config, step, layer, stage, observation)) rebuilt.push_back(std::move(write));
+        for (Write& write : writes_from_tensors(plan.config, step, layer, stage, observation))
+          rebuilt.push_back(std::move(write));
       }
       const std::vector<Write>& written = observation.layers[static_cast<std::size_t>(layer)].writes;
       REQUIRE(rebuilt.size() == written.size());

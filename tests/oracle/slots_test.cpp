@@ -27,7 +27,7 @@ TEST_CASE("slots follow tables and state bases") {
   CHECK(slot_of(ring, tables, 3, 13) == 29);  // 3 * 8 + 5
   CHECK(ring.row_bytes() == 8192);            // 2 * 1024 channels of f32
   config.cache.draft_rows = 2;
-  CHECK(slot_of(cache_shape(config, 1, Cache::state), tables, 3, 13) == 61);   // 3 * 16 + 13
+  CHECK(slot_of(cache_shape(config, 1, Cache::state), tables, 3, 13) == 61);    // 3 * 16 + 13
   CHECK(slot_of(cache_shape(config, 2, Cache::state), tables, 1, 300) == 300);  // 256 + 44
   config.cache.c128_state = C128State::online;
   const CacheShape online = cache_shape(config, 2, Cache::state);

@@ -14,12 +14,14 @@
 namespace dsv4::test {
 
 inline RunPlan plan_of(const std::string& layers, const std::string& steps, const std::string& more = "") {
-  const std::string text = "model: {preset: tiny, layers: [" + layers + "]" + more + "}\nseed: 11\nsteps:\n" + steps;
+  const std::string text =
+      "model: {preset: tiny, layers: [" + layers + "]" + more + "}\nseed: 11\nsteps:\n" + steps;
   return scenario::plan(scenario::parse_scenario(text, "test.yaml"));
 }
 
 inline std::unique_ptr<Engine> engine_of(const RunPlan& plan) {
-  return reference::make_reference_engine(plan.config, seeded_weights(plan.config), seeded_hidden(plan.config));
+  return reference::make_reference_engine(plan.config, seeded_weights(plan.config),
+                                          seeded_hidden(plan.config));
 }
 
 inline EngineFactory reference_factory() {
@@ -32,7 +34,8 @@ inline EngineFactory reference_factory() {
 inline std::vector<StepObservation> run_all(Engine& engine, const RunPlan& plan, std::size_t first = 0) {
   oracle::Runner runner(engine, oracle::Selection{});
   std::vector<StepObservation> all;
-  for (std::size_t step = first; step < plan.steps.size(); ++step) all.push_back(runner.run(plan.steps[step]));
+  for (std::size_t step = first; step < plan.steps.size(); ++step)
+    all.push_back(runner.run(plan.steps[step]));
   return all;
 }
 

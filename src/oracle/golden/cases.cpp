@@ -22,7 +22,8 @@ steps:
                      profile, kind, kPrefill, kDecode);
 }
 
-/// All layer kinds on top of each other; chunks, mixed batches, padding, drafting with rejection, rewind, re-use.
+/// All layer kinds on top of each other; chunks, mixed batches, padding, drafting with rejection, rewind,
+/// re-use.
 std::string stack(const char* profile, const char* name, const char* cache) {
   return fmt::format(R"(name: golden-{1}
 model: {{preset: tiny, layers: [swa, csa, hca], chain: true}}
@@ -58,10 +59,12 @@ std::vector<Case> make_cases() {
   }
   list.push_back({"canonical-stack-ring", stack("canonical", "canonical-stack-ring", ""), false});
   list.push_back({"canonical-stack-paged",
-                  stack("canonical", "canonical-stack-paged", "c4_state: paged, c128_state: paged, "), false});
-  list.push_back({"canonical-stack-aligned-online",
-                  stack("canonical", "canonical-stack-aligned-online", "c4_state: page4align, c128_state: online, "),
+                  stack("canonical", "canonical-stack-paged", "c4_state: paged, c128_state: paged, "),
                   false});
+  list.push_back(
+      {"canonical-stack-aligned-online",
+       stack("canonical", "canonical-stack-aligned-online", "c4_state: page4align, c128_state: online, "),
+       false});
   list.push_back({"official-stack-ring", stack("official", "official-stack-ring", ""), false});
   return list;
 }

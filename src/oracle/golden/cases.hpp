@@ -1,5 +1,5 @@
-/// The golden cases: small scripted runs whose every published tensor is pinned by digest, and whose most telling rows
-/// are kept as data for other implementations (docs/dump-format.md, golden data).
+/// The golden cases: small scripted runs whose every published tensor is pinned by digest, and whose most
+/// telling rows are kept as data for other implementations (docs/dump-format.md, golden data).
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ std::vector<Case> cases_matching(const std::string& glob);
 inline constexpr std::int32_t kPrefill = 130;
 inline constexpr std::int32_t kDecode = 2;
 
-/// Whether the row of a token position (entry index) is kept. Kept are the first window, closing rows, a row past
-/// the window and the last row; of `project` every row that a kept pooling reads; packed rows (the caches that
-/// attention and scores read) all.
+/// Whether the row of a token position (entry index) is kept. Kept are the first window, closing rows, a row
+/// past the window and the last row; of `project` every row that a kept pooling reads; packed rows (the
+/// caches that attention and scores read) all.
 bool keeps_token(LayerKind kind, TensorId id, std::int32_t position);
 bool keeps_entry(LayerKind kind, TensorId id, std::int32_t index);
 

@@ -15,7 +15,9 @@ namespace dsv4::oracle::golden {
 namespace {
 namespace fs = std::filesystem;
 
-std::string in(const std::string& folder, const std::string& file) { return (fs::path(folder) / file).string(); }
+std::string in(const std::string& folder, const std::string& file) {
+  return (fs::path(folder) / file).string();
+}
 
 void write_text(const std::string& path, const std::string& text) {
   const std::string partial = path + ".partial";

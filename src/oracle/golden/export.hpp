@@ -1,5 +1,5 @@
-/// Golden cases in the formats of other projects: HDF5, one safetensors file a case with a manifest, JSON vectors, and
-/// the seeded weights under checkpoint names.
+/// Golden cases in the formats of other projects: HDF5, one safetensors file a case with a manifest, JSON
+/// vectors, and the seeded weights under checkpoint names.
 #pragma once
 
 #include <string>

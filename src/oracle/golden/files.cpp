@@ -40,7 +40,8 @@ std::vector<std::string> read_lines(const std::string& path) {
   if (!in) throw FileError(path + ": cannot open");
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line);
-  if (in.bad() || lines.empty() || lines.front() != kSchema) throw FileError(path + ": is no golden digest file");
+  if (in.bad() || lines.empty() || lines.front() != kSchema)
+    throw FileError(path + ": is no golden digest file");
   return lines;
 }
 
@@ -91,8 +92,10 @@ void compare_rows(const std::string& path, const Record& record, Verification& r
     ++result.compared;
     if (!file.exists(object)) throw FileError(path + ": there is no " + object);
     const Tensor stored = file.read(object, kept.content.dtype());
-    if (stored.shape() == kept.content.shape() && std::ranges::equal(stored.bytes(), kept.content.bytes())) continue;
-    result.mismatches.push_back({record.golden_case.name + ", " + object, digest(stored), digest(kept.content)});
+    if (stored.shape() == kept.content.shape() && std::ranges::equal(stored.bytes(), kept.content.bytes()))
+      continue;
+    result.mismatches.push_back(
+        {record.golden_case.name + ", " + object, digest(stored), digest(kept.content)});
   }
 }
 
@@ -120,7 +123,8 @@ void write_rows(const std::string& path, const Record& record) {
     root.write("scenario", scenario, {{"dtype", std::string("uint8")}}, {});
     io::Hdf5Group steps = root.create_group("steps");
     std::map<std::string, io::Hdf5Group> groups;
-    const auto group = [&](io::Hdf5Group& parent, const std::string& key, const std::string& name) -> io::Hdf5Group& {
+    const auto group = [&](io::Hdf5Group& parent, const std::string& key,
+                           const std::string& name) -> io::Hdf5Group& {
       const auto found = groups.find(key);
       if (found != groups.end()) return found->second;
       return groups.emplace(key, parent.create_group(name)).first->second;
@@ -164,7 +168,8 @@ Verification verify_files(const std::string& folder, const Record& record) {
   Verification result;
   std::vector<std::string> found = header_lines(record);
   found.insert(found.end(), record.lines.begin(), record.lines.end());
-  compare_lines(read_lines(digests_path(folder, record.golden_case.name)), found, record.golden_case.name, result);
+  compare_lines(read_lines(digests_path(folder, record.golden_case.name)), found, record.golden_case.name,
+                result);
   if (record.golden_case.keeps_rows) compare_rows(rows_path(folder, record.golden_case.name), record, result);
   return result;
 }

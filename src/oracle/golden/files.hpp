@@ -15,7 +15,7 @@ inline constexpr const char* kSchema = "dsv4-golden/1";
 std::int64_t write_files(const std::string& folder, const Record& record);
 
 struct Mismatch {
-  std::string place;     ///< "canonical-csa, step 1, layer_00/q.up/q"
+  std::string place;  ///< "canonical-csa, step 1, layer_00/q.up/q"
   std::string expected;
   std::string found;
 };
@@ -25,7 +25,8 @@ struct Verification {
   std::vector<Mismatch> mismatches;
 };
 
-/// Compares a fresh record with the files of a folder. Throws FileError for a file that is missing or cannot be read.
+/// Compares a fresh record with the files of a folder. Throws FileError for a file that is missing or cannot
+/// be read.
 Verification verify_files(const std::string& folder, const Record& record);
 
 /// What `golden list` says about a case on disk.
@@ -38,7 +39,8 @@ struct FileSummary {
 };
 FileSummary summary(const std::string& folder, const Case& golden_case);
 
-/// Writes the kept rows as HDF5: `/steps/NNNNNN/<stage>/<tensor>` with attributes dtype, dims, role, rows, digest.
+/// Writes the kept rows as HDF5: `/steps/NNNNNN/<stage>/<tensor>` with attributes dtype, dims, role, rows,
+/// digest.
 void write_rows(const std::string& path, const Record& record);
 
 }  // namespace dsv4::oracle::golden

@@ -28,7 +28,8 @@ void add_matrix(std::vector<std::string>& lines, const std::string& name, const 
   if (!matrix.bf16.empty()) lines.push_back(fmt::format("weights {} {}", name, digest_of(matrix.bf16)));
 }
 
-void add_compressor(std::vector<std::string>& lines, const std::string& name, const CompressorWeights& weights) {
+void add_compressor(std::vector<std::string>& lines, const std::string& name,
+                    const CompressorWeights& weights) {
   add_matrix(lines, name + ".wkv", weights.wkv);
   add_matrix(lines, name + ".wgate", weights.wgate);
   lines.push_back(fmt::format("weights {}.ape {}", name, digest_of(weights.ape)));
@@ -66,7 +67,8 @@ void add_step(std::vector<std::string>& lines, const StepObservation& step) {
   std::vector<std::string> parts;
   const std::string at = io::step_name(step.step) + " ";
   const auto add_tensor = [&](const std::string& name, const Tensor& tensor) {
-    parts.push_back(fmt::format("{}{} {} {} {}", at, name, dsv4::name(tensor.dtype()), shape_text(tensor), digest(tensor)));
+    parts.push_back(fmt::format("{}{} {} {} {}", at, name, dsv4::name(tensor.dtype()), shape_text(tensor),
+                                digest(tensor)));
   };
   add_tensor("batch/request", step.batch.request);
   add_tensor("batch/position", step.batch.position);
@@ -81,7 +83,8 @@ void add_step(std::vector<std::string>& lines, const StepObservation& step) {
   }
   std::string all;
   for (const std::string& part : parts) all += part + "\n";
-  lines.push_back(fmt::format("step {} {} {}", step.step, digest(std::as_bytes(std::span<const char>(all))), step.event));
+  lines.push_back(
+      fmt::format("step {} {} {}", step.step, digest(std::as_bytes(std::span<const char>(all))), step.event));
   lines.insert(lines.end(), parts.begin(), parts.end());
 }
 
@@ -91,7 +94,8 @@ Tensor gather_rows(const Tensor& tensor, const std::vector<std::int64_t>& rows) 
   Tensor kept(tensor.dtype(), shape);
   const std::size_t size = static_cast<std::size_t>(tensor.row_elements()) * size_bytes(tensor.dtype());
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(kept.bytes().data() + i * size, tensor.bytes().data() + static_cast<std::size_t>(rows[i]) * size, size);
+    std::memcpy(kept.bytes().data() + i * size,
+                tensor.bytes().data() + static_cast<std::size_t>(rows[i]) * size, size);
   }
   canonicalise_nan(kept);
   return kept;
@@ -128,17 +132,21 @@ void keep_step(std::vector<KeptTensor>& kept, const StepObservation& step, Layer
     const TensorInfo& tensor = info(id);
     const std::vector<std::int64_t> rows = kept_rows(step, kind, tensor, content);
     if (rows.empty()) continue;
-    kept.push_back({step.step, std::string(name(tensor.stage)), std::string(tensor.name), std::string(tensor.dims),
-                    std::string(name(tensor.role)), rows, gather_rows(content, rows)});
+    kept.push_back({step.step, std::string(name(tensor.stage)), std::string(tensor.name),
+                    std::string(tensor.dims), std::string(name(tensor.role)), rows,
+                    gather_rows(content, rows)});
   }
 }
 
 }  // namespace
 
-std::string KeptTensor::path() const { return io::step_name(step) + "/" + stage + "/" + tensor; }
+std::string KeptTensor::path() const {
+  return io::step_name(step) + "/" + stage + "/" + tensor;
+}
 
 Record record(const Case& golden_case, const std::string& engine_name, const EngineFactory& factory) {
-  const scenario::Scenario scenario = scenario::parse_scenario(golden_case.scenario, golden_case.name + ".yaml");
+  const scenario::Scenario scenario =
+      scenario::parse_scenario(golden_case.scenario, golden_case.name + ".yaml");
   const RunPlan plan = scenario::plan(scenario);
   Record result{golden_case, plan.config, {}, {}, seeded_weights(plan.config)};
   const std::unique_ptr<Engine> engine =

@@ -49,7 +49,8 @@ io::VectorCase make_case(std::string comment, std::vector<std::string> flags,
   return test;
 }
 
-// --- conversions (docs/numerics.md 3) --------------------------------------------------------------------------------
+// --- conversions (docs/numerics.md 3)
+// --------------------------------------------------------------------------------
 
 struct Input {
   const char* comment;
@@ -116,13 +117,15 @@ io::VectorFile conversions() {
                 {"saturate", {"EDGE_CASE", "e4m3 and e2m1 saturate, bf16 rounds to infinity"}},
                 {"infinity", {"EDGE_CASE", "e4m3 and e2m1 saturate"}},
                 {"nan", {"EDGE_CASE", "bf16 0x7fc0, e4m3 0x7f, e2m1 0x7"}}};
-  file.groups = {conversion_group("bfloat16", arith::f32_to_bf16), conversion_group("float8_e4m3fn", arith::f32_to_e4m3),
+  file.groups = {conversion_group("bfloat16", arith::f32_to_bf16),
+                 conversion_group("float8_e4m3fn", arith::f32_to_e4m3),
                  conversion_group("float4_e2m1fn", arith::f32_to_e2m1)};
   number_tests(file);
   return file;
 }
 
-// --- block quantiser (docs/numerics.md 4) ----------------------------------------------------------------------------
+// --- block quantiser (docs/numerics.md 4)
+// ----------------------------------------------------------------------------
 
 struct Format {
   const char* to;
@@ -147,8 +150,9 @@ io::VectorCase quantised(const Format& format, std::string comment, std::vector<
   for (const std::uint16_t bits : input) {
     codes.push_back(format.convert(arith::bf16_to_f32(bits) * arith::ue8m0_inverse(scale)));
   }
-  return make_case(std::move(comment), std::move(flags),
-                   {{"input", hex(input)}, {"scale", hex(std::vector<std::uint8_t>{scale})}, {"codes", hex(codes)}});
+  return make_case(
+      std::move(comment), std::move(flags),
+      {{"input", hex(input)}, {"scale", hex(std::vector<std::uint8_t>{scale})}, {"codes", hex(codes)}});
 }
 
 io::VectorGroup quantiser_group(const Format& format) {
@@ -172,17 +176,21 @@ io::VectorGroup quantiser_group(const Format& format) {
   group.tests.push_back(quantised(format, "seeded, deviation about 1", {}, seeded(0x1p-7F)));
   group.tests.push_back(quantised(format, "seeded, deviation about 2^-13", {}, seeded(0x1p-20F)));
   group.tests.push_back(quantised(format, "seeded, deviation about 2^10", {}, seeded(0x1p3F)));
-  group.tests.push_back(quantised(format, "largest magnitude exactly M: scale 2^0", {"carry"}, with_largest(format.largest)));
+  group.tests.push_back(
+      quantised(format, "largest magnitude exactly M: scale 2^0", {"carry"}, with_largest(format.largest)));
   group.tests.push_back(quantised(format, "one bf16 step above M: the next exponent", {"carry"},
                                   with_largest(format.largest * 1.0078125F)));
-  group.tests.push_back(quantised(format, "largest magnitude M * 2^-5", {"carry"}, with_largest(format.largest * 0x1p-5F)));
-  group.tests.push_back(quantised(format, "all zero: the scale of the floor", {"floor"}, std::vector<float>(n, 0.0F)));
+  group.tests.push_back(
+      quantised(format, "largest magnitude M * 2^-5", {"carry"}, with_largest(format.largest * 0x1p-5F)));
+  group.tests.push_back(
+      quantised(format, "all zero: the scale of the floor", {"floor"}, std::vector<float>(n, 0.0F)));
   std::vector<float> below(n, 0.0F);
   below[1] = format.floor * 0.25F;
   below[2] = -format.floor * 0.125F;
   group.tests.push_back(quantised(format, "below the floor", {"floor"}, below));
   std::vector<float> ties(n, 0.0F);
-  for (std::size_t i = 0; i < n; ++i) ties[i] = (i % 2 == 0 ? 1.0F : -1.0F) * static_cast<float>(i % 16) * 0x1p-2F;
+  for (std::size_t i = 0; i < n; ++i)
+    ties[i] = (i % 2 == 0 ? 1.0F : -1.0F) * static_cast<float>(i % 16) * 0x1p-2F;
   ties[0] = format.largest;
   ties[1] = 1.0625F;
   ties[2] = -1.1875F;
@@ -198,11 +206,12 @@ io::VectorGroup quantiser_group(const Format& format) {
 
 io::VectorFile quantiser() {
   io::VectorFile file{"quant_block_v1.json", "block quantiser", kRevision, {}, {}};
-  file.notes = {{"carry", {"EDGE_CASE", "the largest magnitude divided by M is a power of two, or just above one"}},
-                {"floor", {"EDGE_CASE", "the largest magnitude is below the floor"}},
-                {"tie", {"EDGE_CASE", "halfway between two codes: nearest even"}},
-                {"zero", {"EDGE_CASE", "the sign of zero is kept"}},
-                {"infinity", {"EDGE_CASE", "the exponent is capped"}}};
+  file.notes = {
+      {"carry", {"EDGE_CASE", "the largest magnitude divided by M is a power of two, or just above one"}},
+      {"floor", {"EDGE_CASE", "the largest magnitude is below the floor"}},
+      {"tie", {"EDGE_CASE", "halfway between two codes: nearest even"}},
+      {"zero", {"EDGE_CASE", "the sign of zero is kept"}},
+      {"infinity", {"EDGE_CASE", "the exponent is capped"}}};
   const float e4m3_floor = arith::from_bits(0x38D1B717U);
   file.groups = {quantiser_group({"float8_e4m3fn", 64, 448.0F, e4m3_floor, arith::f32_to_e4m3}),
                  quantiser_group({"float8_e4m3fn", 128, 448.0F, e4m3_floor, arith::f32_to_e4m3}),
@@ -211,9 +220,11 @@ io::VectorFile quantiser() {
   return file;
 }
 
-// --- selection (docs/numerics.md 2 and 13) ---------------------------------------------------------------------------
+// --- selection (docs/numerics.md 2 and 13)
+// ---------------------------------------------------------------------------
 
-io::VectorCase selection(std::string comment, std::vector<std::string> flags, const std::vector<float>& scores, int k) {
+io::VectorCase selection(std::string comment, std::vector<std::string> flags,
+                         const std::vector<float>& scores, int k) {
   // Rank 0: numbers, 1: -inf, 2: NaN; -0 equals +0; equal: lower index first.
   const auto rank = [&](int i) {
     const float score = scores[static_cast<std::size_t>(i)];
@@ -273,7 +284,8 @@ io::VectorFile top_k() {
   return file;
 }
 
-// --- addresses (docs/numerics.md 12.2 and 20) ------------------------------------------------------------------------
+// --- addresses (docs/numerics.md 12.2 and 20)
+// ------------------------------------------------------------------------
 
 io::VectorFile ring_index() {
   io::VectorFile file{"ring_index_v1.json", "addresses of compressor state", kRevision, {}, {}};
@@ -286,10 +298,11 @@ io::VectorFile ring_index() {
       for (const int position : {0, 1, 3, 7, 8, 15, 16, 127, 128, 129, 255, 256, 65535, 1048575}) {
         std::vector<std::string> flags;
         if (position > 0 && position % rows == 0) flags.emplace_back("wrap");
-        group.tests.push_back(make_case("", flags,
-                                        {{"base", std::to_string(base)},
-                                         {"position", std::to_string(position)},
-                                         {"slot", std::to_string(std::int64_t{base} * rows + position % rows)}}));
+        group.tests.push_back(
+            make_case("", flags,
+                      {{"base", std::to_string(base)},
+                       {"position", std::to_string(position)},
+                       {"slot", std::to_string(std::int64_t{base} * rows + position % rows)}}));
       }
     }
     file.groups.push_back(std::move(group));
@@ -301,7 +314,10 @@ io::VectorFile ring_index() {
 }  // namespace
 
 std::vector<std::pair<std::string, io::VectorFile>> vector_files() {
-  return {{"convert", conversions()}, {"quant_block", quantiser()}, {"top_k", top_k()}, {"ring_index", ring_index()}};
+  return {{"convert", conversions()},
+          {"quant_block", quantiser()},
+          {"top_k", top_k()},
+          {"ring_index", ring_index()}};
 }
 
 }  // namespace dsv4::oracle::golden

@@ -1,5 +1,6 @@
-/// Scalar and block vectors for other implementations: conversions, the block quantiser with ties, carries and the
-/// floor, selection with ties, ring and page addresses. Values come from src/arith and literal loops here.
+/// Scalar and block vectors for other implementations: conversions, the block quantiser with ties, carries
+/// and the floor, selection with ties, ring and page addresses. Values come from src/arith and literal loops
+/// here.
 #pragma once
 
 #include <string>
