@@ -172,6 +172,7 @@ TensorClass tensor_class(TensorId id) {
     case TensorId::compress_entry:
     case TensorId::compress_rope:
     case TensorId::indexer_entry:
+    case TensorId::query_entry:
     case TensorId::attention_out:
     case TensorId::o_rot:
     case TensorId::o_latent:

@@ -100,6 +100,9 @@ std::span<const TensorId> made_from(TensorId id) {
       return kOnly<indexer_entry>;
     case indexer_page_bytes:
       return kQuantisedIndex;
+    case query_codes:
+    case query_scales:
+      return kOnly<query_entry>;
     case selected_count:
       return kOnly<selected>;
     case window_slots:

@@ -30,7 +30,9 @@ void indexer_query(const StageCall& call) {
   const int heads = engine.geometry().index_heads;
   const std::int64_t width = std::int64_t{heads} * kIndexDim;
   const DeviceWeights& weights = engine.weights(call.layer);
-  auto* q = engine.memory().get<std::uint16_t>("scratch/index_query", static_cast<std::size_t>(tokens * width));
+  const DeviceTensor entry =
+      engine.publish(call.layer, TensorId::query_entry, DType::bfloat16, {tokens, heads, kIndexDim});
+  auto* q = entry.as<std::uint16_t>();
   linear(quantised_latent(engine, call.layer), tokens, weights.indexer_wq_b, 0, width, {q, nullptr, width},
          engine.memory(), engine.stream());
   const RopeRows table = engine.token_rope(call.layer);

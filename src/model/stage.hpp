@@ -98,6 +98,7 @@ std::string_view name(Role role);
   X(indexer_codes, indexer_finish, "codes", float8_e4m3fn, "entry,dim", output)                          \
   X(indexer_scales, indexer_finish, "scales", float32, "entry,block", output)                            \
   X(indexer_page_bytes, indexer_finish, "page_bytes", uint8, "entry,byte", output)                       \
+  X(query_entry, indexer_query, "entry", bfloat16, "token,head,dim", intermediate)                       \
   X(query_codes, indexer_query, "codes", float8_e4m3fn, "token,head,dim", output)                        \
   X(query_scales, indexer_query, "scales", float32, "token,head,block", output)                          \
   X(query_weights, indexer_query, "weights", float32, "token,head", output)                              \

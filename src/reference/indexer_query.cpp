@@ -96,6 +96,11 @@ void indexer_query(StageContext& context) {
   } else {
     widen_scales(scale_bytes.data(), std::ssize(scale_bytes), scales.as<float>().data());
   }
+  if (context.wanted(TensorId::query_entry)) {
+    Tensor entry(DType::bfloat16, {tokens, heads, kIndexDim});
+    std::ranges::copy(rows, entry.as<std::uint16_t>().begin());
+    context.publish(TensorId::query_entry, std::move(entry));
+  }
   context.publish(TensorId::query_codes, std::move(codes));
   context.publish(TensorId::query_scales, std::move(scales));
   context.publish(TensorId::query_weights, std::move(weights));

@@ -22,11 +22,12 @@ void indexer_query(Layer& layer) {
       rotate(q, i * heads + head, kIndexDim - kRopeDim, rotation, false);
     }
   }
-  q.round_to_bf16(exact);
   if (layer.axis<IndexRotation>() == IndexRotation::both) {
-    hadamard(q, exact);
     q.round_to_bf16(exact);
+    hadamard(q, exact);
   }
+  q = layer.publish_bf16(TensorId::query_entry, {heads, kIndexDim}, std::move(q));
+  q.reshape(tokens * heads, kIndexDim);
 
   Balls weights = product(Balls(layer.input(TensorId::hidden)), layer.weights->indexer_weights_proj);
   weights.round_to_bf16(exact);

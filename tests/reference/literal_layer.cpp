@@ -238,6 +238,7 @@ class Layer {
       }
       q = rotated(q, p);
       if (axes_.get<IndexRotation>() == IndexRotation::both) hadamard(q);
+      for (const float value : q) put_bf16("indexer.query/entry", value);
       const Quantized x = quantize(q, fp4_ ? 32 : 128, fp4_);
       for (const std::uint8_t code : x.codes) put("indexer.query/codes", code);
       Floats values = x.values;
