@@ -158,6 +158,12 @@ class CacheCheck {
 
   const Form& form() const { return form_; }
 
+  void expect_replaced(std::span<const Write> rows) {
+    for (const Write& row : rows) {
+      if (row.cache == cache_) replaced_[row.slot] = &row;
+    }
+  }
+
   void check_list(std::span<const Write> writes, std::span<const PermittedWrite> permitted) {
     using Key = std::tuple<std::int64_t, std::int32_t, std::int32_t>;
     std::map<Key, bool> allowed;  // -> written
@@ -272,7 +278,7 @@ class CacheCheck {
     }
   }
 
-  // What the engine says it wrote is what memory holds.
+  // What the engine says it wrote, or what was put over it, is what memory holds.
   void check_rows(std::int64_t unit, std::span<const std::byte> after, std::int64_t size) {
     for (std::int64_t row = 0; row < form_.unit_rows; ++row) {
       const auto found = last_.find(unit * form_.unit_rows + row);
@@ -281,7 +287,8 @@ class CacheCheck {
       for (const auto& [begin, end] : form_.ranges(row, size)) {
         held.insert(held.end(), after.begin() + begin, after.begin() + std::min(end, size));
       }
-      if (held == found->second->bytes) continue;
+      const auto replaced = replaced_.find(found->first);
+      if (held == (replaced == replaced_.end() ? found->second : replaced->second)->bytes) continue;
       add("memory_differs_from_write", unit, row, {},
           fmt::format("cache {} slot {} does not hold the {} bytes that {} wrote for {}", name(cache_),
                       found->first, found->second->bytes.size(), name(found->second->stage),
@@ -312,6 +319,7 @@ class CacheCheck {
   std::vector<Finding>& out_;
   Form form_;
   std::map<std::int64_t, const Write*> last_;  ///< by slot
+  std::map<std::int64_t, const Write*> replaced_;
   std::set<std::int64_t> filled_;              ///< slots written from outside or committed
   std::set<std::int64_t> whole_units_;         ///< poisoned
   std::map<std::int64_t, std::int64_t> copied_rows_;
@@ -323,6 +331,7 @@ WriteSetChecker::WriteSetChecker(const RunConfig& config) : config_(config) {}
 
 void WriteSetChecker::before(const Engine& engine) {
   memory_.clear();
+  replaced_.assign(config_.layers.size(), {});
   if (!engine.info().byte_state) return;
   for (std::size_t layer = 0; layer < config_.layers.size(); ++layer) {
     for (const Cache cache : kCaches) {
@@ -335,6 +344,11 @@ void WriteSetChecker::before(const Engine& engine) {
       memory_.push_back(std::move(memory));
     }
   }
+}
+
+void WriteSetChecker::replaced(int layer, std::span<const Write> rows) {
+  std::vector<Write>& all = replaced_.at(static_cast<std::size_t>(layer));
+  all.insert(all.end(), rows.begin(), rows.end());
 }
 
 std::vector<Finding> WriteSetChecker::after(const Engine& engine, const StepPlan& plan) {
@@ -351,6 +365,7 @@ std::vector<Finding> WriteSetChecker::after(const Engine& engine, const StepPlan
     }
     CacheCheck check(config_, plan, memory.layer, memory.cache, tables, findings);
     check.check_list(engine.writes(memory.layer), permitted);
+    check.expect_replaced(replaced_[static_cast<std::size_t>(memory.layer)]);
     for (std::size_t unit = 0; unit < memory.units.size(); ++unit) {
       const auto index = static_cast<std::int64_t>(unit);
       check.check_unit(index, memory.units[unit], engine.read_row(memory.layer, memory.cache, index));

@@ -7,6 +7,7 @@
 /// changes.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "compare/comparison.hpp"
@@ -33,6 +34,9 @@ class WriteSetChecker {
 
   /// Call before Engine::begin_step: remembers the physical memory of every cache.
   void before(const Engine& engine);
+  /// Rows put over those of the engine's stages from outside during the step (feeding): memory must hold them,
+  /// not what the engine wrote.
+  void replaced(int layer, std::span<const Write> rows);
   /// Call after Engine::end_step. Engines without byte-exact caches give no findings.
   std::vector<Finding> after(const Engine& engine, const StepPlan& plan);
 
@@ -44,6 +48,7 @@ class WriteSetChecker {
   };
   const RunConfig& config_;
   std::vector<Memory> memory_;
+  std::vector<std::vector<Write>> replaced_;  ///< by layer, in order
   std::vector<LiveRequest> live_;  ///< after the last step, to name owners
 };
 

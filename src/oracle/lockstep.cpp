@@ -149,12 +149,19 @@ std::optional<StepObservation> Lockstep::next_reference(std::int64_t step) {
 StepObservation Lockstep::follow(LiveSource& follower, const StepObservation& leader) {
   Engine& engine = follower.engine();
   const StepPlan& plan = *follower.upcoming();
-  StageHooks hooks;
-  hooks.after = [&](int layer, Stage stage) {
-    const LayerObservation& source = leader.layers.at(static_cast<std::size_t>(layer));
-    for (const auto& [id, tensor] : source.tensors) {
+  const auto give = [&](int layer, Stage stage) {
+    for (const auto& [id, tensor] : leader.layers.at(static_cast<std::size_t>(layer)).tensors) {
       if (info(id).stage == stage) engine.set_tensor(layer, id, tensor);
     }
+  };
+  StageHooks hooks;
+  // An engine that is not exact in bits also takes the leader's values between the roundings of a stage, so
+  // that a rounding that falls to the other side is not spread over what the stage makes of it. Others are
+  // given nothing, or a tensor that they fail to publish would look right.
+  if (!follower.info().bit_exact) hooks.before = give;
+  hooks.after = [&](int layer, Stage stage) {
+    give(layer, stage);
+    const LayerObservation& source = leader.layers.at(static_cast<std::size_t>(layer));
     std::vector<Write> rows;
     if (source.writes.empty()) {
       rows = writes_from_tensors(engine.config(), plan, layer, stage, leader);
@@ -162,7 +169,7 @@ StepObservation Lockstep::follow(LiveSource& follower, const StepObservation& le
       std::ranges::copy_if(source.writes, std::back_inserter(rows),
                            [&](const Write& w) { return w.stage == stage; });
     }
-    if (!rows.empty()) engine.apply_writes(layer, rows);
+    if (!rows.empty()) follower.replace_rows(layer, rows);
   };
   follower.set_hooks(std::move(hooks));
   StepObservation observed = *follower.next();

@@ -130,6 +130,11 @@ void Runner::check_writes() {
   checker_ = std::make_unique<compare::WriteSetChecker>(engine_.config());
 }
 
+void Runner::replace_rows(int layer, std::span<const Write> rows) {
+  engine_.apply_writes(layer, rows);
+  if (checker_) checker_->replaced(layer, rows);
+}
+
 void Runner::gather_stage(int layer, Stage stage, LayerObservation& observation) const {
   for (const TensorInfo& tensor : tensor_catalogue()) {
     if (tensor.stage != stage || !selection_.has_tensor(tensor.id)) continue;

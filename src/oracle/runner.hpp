@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ class Runner {
   /// Findings of the last step's check; empty when all is well.
   const std::vector<compare::Finding>& write_findings() const { return write_findings_; }
 
+  /// Puts rows over those that a stage wrote (feeding), to be called from a hook.
+  void replace_rows(int layer, std::span<const Write> rows);
+
   Engine& engine() { return engine_; }
   const Selection& selection() const { return selection_; }
 
@@ -74,6 +78,7 @@ class LiveSource : public ObservationSource {
   /// Hooks of the following steps.
   void set_hooks(StageHooks hooks) { hooks_ = std::move(hooks); }
   Engine& engine() { return runner_.engine(); }
+  void replace_rows(int layer, std::span<const Write> rows) { runner_.replace_rows(layer, rows); }
   /// The plan of the next step, or null at the end.
   const StepPlan* upcoming() const;
 

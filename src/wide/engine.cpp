@@ -38,7 +38,10 @@ WideEngine::WideEngine(const RunConfig& config, std::shared_ptr<const WeightSour
     layers_.push_back(std::make_unique<Layer>(config_, static_cast<int>(i)));
   }
   for (StageFunction& function : stages_) {
-    function = [this](const StageCall& call) { run(call); };
+    function = [this](const StageCall& call) {
+      run(call);
+      at(call.layer).drop_given(call.stage);
+    };
   }
 }
 

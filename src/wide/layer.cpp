@@ -121,6 +121,17 @@ void Layer::set_tensor(TensorId id, Tensor value) {
   published(id).given = true;
 }
 
+void Layer::store(TensorId id, Tensor value) {
+  published(id).tensor = std::move(value);
+  published(id).given = false;
+}
+
+void Layer::drop_given(Stage stage) {
+  for (const TensorInfo& tensor : tensor_catalogue()) {
+    if (tensor.stage == stage && published(tensor.id).given) published(tensor.id) = {};
+  }
+}
+
 std::optional<Values> Layer::take_given(TensorId id) {
   Published& entry = published(id);
   if (!entry.given) return std::nullopt;
@@ -222,11 +233,7 @@ void Layer::publish_f32(TensorId id, std::vector<std::int64_t> tail, const Balls
 
 void Layer::publish_copy(TensorId id, std::vector<std::int64_t> tail, const Values& values) {
   const bool by_token = token_first(id);
-  Published& entry = published(id);
-  if (exact()) {
-    entry.tensor = spread(by_token, tail, values);
-    return;
-  }
+  if (exact()) return store(id, spread(by_token, tail, values));
   Tensor tensor(info(id).dtype, shape(by_token, values.rows(), tail));
   for (Eigen::Index row = 0; row < values.rows(); ++row) {
     const std::int64_t first = target_row(by_token, row) * values.cols();
@@ -239,7 +246,7 @@ void Layer::publish_copy(TensorId id, std::vector<std::int64_t> tail, const Valu
       }
     }
   }
-  entry.tensor = std::move(tensor);
+  store(id, std::move(tensor));
 }
 
 void Layer::publish_integers(TensorId id, std::vector<std::int64_t> shape,
@@ -247,7 +254,7 @@ void Layer::publish_integers(TensorId id, std::vector<std::int64_t> shape,
   Tensor tensor(DType::int32, std::move(shape));
   require(tensor.elements() == std::ssize(values), "an integer tensor of another size");
   std::copy(values.begin(), values.end(), tensor.as<std::int32_t>().begin());
-  published(id).tensor = std::move(tensor);
+  store(id, std::move(tensor));
 }
 
 void Layer::publish_codes(TensorId codes, TensorId scales, std::vector<std::int64_t> tail,
@@ -299,8 +306,8 @@ void Layer::publish_codes(TensorId codes, TensorId scales, std::vector<std::int6
       }
     }
   }
-  published(codes).tensor = std::move(code_tensor);
-  published(scales).tensor = std::move(scale_tensor);
+  store(codes, std::move(code_tensor));
+  store(scales, std::move(scale_tensor));
 }
 
 void Layer::publish_bytes(TensorId id, const std::vector<std::vector<std::byte>>& rows) {
@@ -314,7 +321,7 @@ void Layer::publish_bytes(TensorId id, const std::vector<std::vector<std::byte>>
     std::copy(rows[row].begin(), rows[row].end(),
               tensor.bytes().begin() + target_row(by_token, static_cast<std::int64_t>(row)) * width);
   }
-  published(id).tensor = std::move(tensor);
+  store(id, std::move(tensor));
 }
 
 void Layer::write(Stage stage, Cache cache, std::int64_t slot, std::int32_t request, std::int32_t row_index,
@@ -329,8 +336,8 @@ void Layer::write(Stage stage, Cache cache, std::int64_t slot, std::int32_t requ
 
 void Layer::commit_online(const RequestStep& step, std::int32_t accepted) {
   const Residence home{*step.tables, step.state_base};
-  write(Stage::compress_state, Cache::state, caches.online_slot(home, 0), step.request, step.committed - 1,
-        caches.memory(Cache::state).row(caches.online_slot(home, accepted)));
+  caches.put(Cache::state, caches.online_slot(home, 0),
+             caches.memory(Cache::state).row(caches.online_slot(home, accepted)));
 }
 
 }  // namespace dsv4::wide

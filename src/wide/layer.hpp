@@ -89,13 +89,16 @@ class Layer {
   /// Writes a row into a cache and records it.
   void write(Stage stage, Cache cache, std::int64_t slot, std::int32_t request, std::int32_t position,
              std::vector<std::byte> bytes);
-  /// Online state after a verify step: the bank of the last accepted row is copied to bank 0.
+  /// Online state after a verify step: the bank of the last accepted row is copied to bank 0. No stage does
+  /// this, so it is not among the writes.
   void commit_online(const RequestStep& step, std::int32_t accepted);
 
   const Tensor* tensor(TensorId id) const;
   const Tensor* unrounded(TensorId id) const;
   const Tensor* bound(TensorId id) const;
   void set_tensor(TensorId id, Tensor value);
+  /// After a stage: what was given for it and has no value of its own (codes in `exact`) is not published.
+  void drop_given(Stage stage);
   /// Stores the layer's inputs as they stand, for restore steps.
   void keep_inputs(InputStore& store) const;
   std::span<const Write> writes() const { return writes_; }
@@ -108,6 +111,7 @@ class Layer {
     std::optional<Tensor> bound;
   };
   Published& published(TensorId id);
+  void store(TensorId id, Tensor value);
   /// Values set from outside before the stage published its own, compact; forgotten by the call.
   std::optional<Values> take_given(TensorId id);
   const Published* find(TensorId id) const;

@@ -324,6 +324,33 @@ TEST_CASE("faults in writing are found with cache, page, offset and owner") {
   }
 }
 
+TEST_CASE("a row that was replaced from outside must hold the replacement") {
+  const RunConfig config = config_of({LayerKind::csa});
+  MemoryEngine engine(config);
+  WriteSetChecker checker(config);
+  const StepPlan plan = plan_of(8, 9);
+  const auto bytes = [&](std::uint8_t fill) { return std::vector<std::byte>(584, std::byte{fill}); };
+  checker.before(engine);
+  obey(engine, plan);
+  const std::int64_t slot = 128 + 8;
+  const std::vector<Write> rows{{Stage::kv_window, Cache::window, slot, 1, 8, bytes(0x22)}};
+  checker.replaced(0, rows);
+  SECTION("it does not") {
+    const auto findings = checker.after(engine, plan);
+    REQUIRE(kinds(findings) == std::vector<std::string>{"memory_differs_from_write"});
+    REQUIRE(findings[0].owner == "b position 8");
+  }
+  SECTION("it does") {
+    std::vector<std::byte>& page = engine.unit(0, Cache::window, 2);
+    std::fill_n(page.begin() + 8 * 576, 576, std::byte{0x22});
+    std::fill_n(page.begin() + 64 * 576 + 8 * 8, 8, std::byte{0x22});
+    REQUIRE(checker.after(engine, plan).empty());
+    checker.before(engine);  // forgets the replacement
+    obey(engine, plan);
+    REQUIRE(checker.after(engine, plan).empty());
+  }
+}
+
 TEST_CASE("a missing write is a finding") {
   const RunConfig config = config_of({LayerKind::csa});
   MemoryEngine engine(config);
