@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "cli/json_lines.hpp"
 #include "cli/replay_options.hpp"
 #include "oracle/dump_size.hpp"
 #include "oracle/slots.hpp"
+#include "scenario/coverage.hpp"
 #include "scenario/plan.hpp"
 
 namespace dsv4::cli {
@@ -18,15 +21,29 @@ void print_row(const scenario::StepSummary& step) {
              step.padding, step.allocated, step.released, step.pages, event);
 }
 
+/// Facts of `expect: covers:` that the plan misses and that numbers cannot add.
+std::string missing_facts(const scenario::Scenario& scenario, const RunPlan& plan) {
+  const std::set<std::string> covered = scenario::plan_coverage(plan);
+  std::string missing;
+  for (const std::string& fact : scenario.expect.covers) {
+    const auto about = std::ranges::find(scenario::coverage_catalogue(), fact, &scenario::CoverageFact::name);
+    const bool by_numbers = about != scenario::coverage_catalogue().end() &&
+                            about->description.find("seen in the numbers") != std::string_view::npos;
+    if (!by_numbers && !covered.contains(fact)) missing += (missing.empty() ? "" : ", ") + fact;
+  }
+  return missing;
+}
+
 }  // namespace
 
-void print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const oracle::Selection& selection,
+bool print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const oracle::Selection& selection,
                 bool json) {
   const std::vector<scenario::StepSummary> steps = scenario::step_table(plan);
   std::int64_t tokens = 0;
   for (const scenario::StepSummary& step : steps) tokens += step.tokens;
   const std::int64_t caches = oracle::cache_bytes(plan.config);
   const std::int64_t dump = oracle::dump_bytes(plan, selection);
+  const std::string missing = missing_facts(scenario, plan);
   if (json) {
     for (const scenario::StepSummary& step : steps) {
       print_json_line({{"type", "plan_step"},
@@ -47,8 +64,9 @@ void print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const o
                      {"layers", plan.config.layers.size()},
                      {"profile", plan.config.profile.name},
                      {"cache_bytes", caches},
-                     {"dump_bytes", dump}});
-    return;
+                     {"dump_bytes", dump},
+                     {"not_covered", missing}});
+    return missing.empty();
   }
   std::string layers;
   for (const LayerKind kind : plan.config.layers)
@@ -60,6 +78,8 @@ void print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const o
   std::ranges::for_each(steps, print_row);
   fmt::print("{} steps, {} tokens; caches {}, a dump of the selected tensors up to {}\n", steps.size(),
              tokens, size_text(caches), size_text(dump));
+  if (!missing.empty()) fmt::print("expectation failed: covers: not covered: {}\n", missing);
+  return missing.empty();
 }
 
 }  // namespace dsv4::cli

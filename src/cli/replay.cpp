@@ -88,8 +88,10 @@ int run(const ReplayOptions& options, const Shared& shared) {
       scenario::Scenario checked = one;
       checked.profile = side_profile(one.profile, options.profile, options.axes);
       if (options.seed) checked.seed = *options.seed;
-      print_plan(checked, scenario::plan(checked),
-                 oracle::parse_selection(options.stages, options.tensors, options.steps), shared.json);
+      const bool covered =
+          print_plan(checked, scenario::plan(checked),
+                     oracle::parse_selection(options.stages, options.tensors, options.steps), shared.json);
+      code = worse(code, covered ? kDone : kFailed);
       continue;
     }
     if (runs.size() > 1 && !shared.json) fmt::print("{}\n", one.name), std::fflush(stdout);

@@ -52,8 +52,9 @@ int replay_run(const scenario::Scenario& scenario, const ReplayOptions& options,
 /// Profile of a side: `name` (empty: the scenario's own) with the axes replaced.
 Profile side_profile(const Profile& own, const std::string& name, const std::vector<std::string>& axes);
 
-/// `replay --check`: the step table, and what running would cost.
-void print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const oracle::Selection& selection,
+/// `replay --check`: the step table, what running would cost, and expected coverage as far as the plan tells.
+/// False if the plan misses an expected fact.
+bool print_plan(const scenario::Scenario& scenario, const RunPlan& plan, const oracle::Selection& selection,
                 bool json);
 
 }  // namespace dsv4::cli

@@ -162,6 +162,8 @@ expectations() {
   expect 1 replay missed.yaml
   contains out page.reused
   expect 0 replay missed.yaml --no-expect
+  expect 1 replay missed.yaml --check
+  expect 0 replay good.yaml --check
   cat >sweep.yaml <<'YAML'
 model: {preset: tiny, layers: [csa]}
 sweep: {n: [3, 4, 9]}

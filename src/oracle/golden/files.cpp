@@ -90,7 +90,10 @@ void compare_rows(const std::string& path, const Record& record, Verification& r
   for (const KeptTensor& kept : record.kept) {
     const std::string object = "/steps/" + kept.path();
     ++result.compared;
-    if (!file.exists(object)) throw FileError(path + ": there is no " + object);
+    if (!file.exists(object)) {
+      result.mismatches.push_back({record.golden_case.name + ", " + object, "absent", digest(kept.content)});
+      continue;
+    }
     const Tensor stored = file.read(object, kept.content.dtype());
     if (stored.shape() == kept.content.shape() && std::ranges::equal(stored.bytes(), kept.content.bytes()))
       continue;
