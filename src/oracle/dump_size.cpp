@@ -95,7 +95,6 @@ std::int64_t row_elements(const RunConfig& config, int layer, TensorId id, std::
     case indexer_page_bytes:
       return index_bytes(config);
     case query_entry:
-    case query_entry:
     case query_codes:
       return std::int64_t{g.index_heads} * kIndexDim;
     case query_scales:
