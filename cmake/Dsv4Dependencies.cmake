@@ -1,7 +1,13 @@
 # Every package of Debian 12 and Ubuntu 24.04 that the project uses, with version differences hidden here.
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
+find_package(fmt QUIET)
+if(NOT fmt_FOUND)  # cross builds: the host's headers, no library of the target
+  find_path(DSV4_FMT_INCLUDE fmt/format.h REQUIRED)
+  add_library(fmt::fmt INTERFACE IMPORTED)
+  target_include_directories(fmt::fmt SYSTEM INTERFACE ${DSV4_FMT_INCLUDE})
+  target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY)
+endif()
 
 # xxHash from its header alone, so that cross builds need no library of the target.
 find_path(DSV4_XXHASH_INCLUDE xxhash.h REQUIRED)

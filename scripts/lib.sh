@@ -3,6 +3,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 mkdir -p build/log
 
+# Tests take many short steps: waiting threads must not spin.
+export OMP_WAIT_POLICY=passive
+
 # step NAME COMMAND...: runs it with its output in build/log, prints one line.
 step() {
   local title=$1 log start status=0

@@ -85,7 +85,7 @@ void add_compressor(const RunConfig& config, const RequestStep& request, LayerKi
     }
     return;
   }
-  const std::int32_t live = request.verify ? request.begin : first_live_state(kind, request.end);
+  const std::int32_t live = request.verify ? request.begin : first_live_state(kind, request.committed);
   for (std::int32_t p = std::max({request.begin, live, state_from}); p < request.end; ++p) {
     out.state_row.host.push_back(request.first_row + (p - request.begin));
     out.state_slot.host.push_back(slot_of_state(p));

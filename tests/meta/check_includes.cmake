@@ -1,3 +1,4 @@
+cmake_policy(SET CMP0057 NEW)
 # The arrows between folders under src/ (docs/architecture.md): which folder may include which.
 # Run with -DROOT=<source tree>; prints every forbidden include and fails if there is one.
 set(MAY_arith arith)
