@@ -320,8 +320,8 @@ class CacheCheck {
   Form form_;
   std::map<std::int64_t, const Write*> last_;  ///< by slot
   std::map<std::int64_t, const Write*> replaced_;
-  std::set<std::int64_t> filled_;              ///< slots written from outside or committed
-  std::set<std::int64_t> whole_units_;         ///< poisoned
+  std::set<std::int64_t> filled_;       ///< slots written from outside or committed
+  std::set<std::int64_t> whole_units_;  ///< poisoned
   std::map<std::int64_t, std::int64_t> copied_rows_;
 };
 

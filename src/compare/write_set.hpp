@@ -34,8 +34,8 @@ class WriteSetChecker {
 
   /// Call before Engine::begin_step: remembers the physical memory of every cache.
   void before(const Engine& engine);
-  /// Rows put over those of the engine's stages from outside during the step (feeding): memory must hold them,
-  /// not what the engine wrote.
+  /// Rows put over those of the engine's stages from outside during the step (feeding): memory must hold
+  /// them, not what the engine wrote.
   void replaced(int layer, std::span<const Write> rows);
   /// Call after Engine::end_step. Engines without byte-exact caches give no findings.
   std::vector<Finding> after(const Engine& engine, const StepPlan& plan);
@@ -49,7 +49,7 @@ class WriteSetChecker {
   const RunConfig& config_;
   std::vector<Memory> memory_;
   std::vector<std::vector<Write>> replaced_;  ///< by layer, in order
-  std::vector<LiveRequest> live_;  ///< after the last step, to name owners
+  std::vector<LiveRequest> live_;             ///< after the last step, to name owners
 };
 
 }  // namespace dsv4::compare

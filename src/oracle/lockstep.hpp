@@ -3,10 +3,10 @@
 /// Feeding. With Feed::reference each stage is judged on identical inputs and state: one side leads, and
 /// before every stage of the other side all tensors of the step are the leader's; after the stage its results
 /// are taken as they are, then replaced by the leader's, and the cache rows that the leader's stage wrote
-/// overwrite the follower's (Engine::set_tensor, Engine::apply_writes). A follower that is not exact in bits is
-/// given the leader's tensors of a stage before it, too: it computes each step of the stage with the leader's
-/// value of the step before, and publishes its own. The leader is the side that is exact in bits, the reference
-/// if both are; it runs first.
+/// overwrite the follower's (Engine::set_tensor, Engine::apply_writes). A follower that is not exact in bits
+/// is given the leader's tensors of a stage before it, too: it computes each step of the stage with the
+/// leader's value of the step before, and publishes its own. The leader is the side that is exact in bits,
+/// the reference if both are; it runs first.
 #pragma once
 
 #include <cstdint>

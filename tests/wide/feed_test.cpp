@@ -1,6 +1,6 @@
-// The wide engine fed by the reference engine: each step inside a stage is judged on the leader's value of the
-// step before, so codes differ by one step at most and only where the float64 value is within its bound of a
-// rounding boundary; and what is gathered is the wide engine's own.
+// The wide engine fed by the reference engine: each step inside a stage is judged on the leader's value of
+// the step before, so codes differ by one step at most and only where the float64 value is within its bound
+// of a rounding boundary; and what is gathered is the wide engine's own.
 #include <algorithm>
 
 #include "compare/comparator.hpp"
