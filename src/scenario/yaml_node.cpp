@@ -176,7 +176,9 @@ YamlNode parse_yaml(std::string_view text, const std::string& file) {
   } catch (const YAML::DeepRecursion& error) {
     fail_at(file, mark_of(error.mark), "nested too deeply");
   } catch (const YAML::Exception& error) {
-    fail_at(file, mark_of(error.mark), error.msg);
+    // yaml-cpp 0.8 adds the anchor's name; the message is the same for every version.
+    constexpr std::string_view kNoAnchor = "the referenced anchor is not defined";
+    fail_at(file, mark_of(error.mark), error.msg.starts_with(kNoAnchor) ? std::string(kNoAnchor) : error.msg);
   }
 }
 

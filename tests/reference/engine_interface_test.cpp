@@ -222,7 +222,7 @@ TEST_CASE("intermediates that nobody wants are left out, and change no bit") {
     harness->admit("a");
     harness->prefill(0, 50);
   }
-  int left_out = 0;
+  std::ptrdiff_t left_out = 0;
   for (const TensorInfo& info : tensor_catalogue()) {
     const Tensor* all = everything.engine().tensor(0, info.id);
     const Tensor* some = little.engine().tensor(0, info.id);
@@ -234,7 +234,9 @@ TEST_CASE("intermediates that nobody wants are left out, and change no bit") {
       if (all != nullptr) REQUIRE(std::ranges::equal(all->bytes(), some->bytes()));
     }
   }
-  REQUIRE(left_out == 13);
+  // Of the catalogue's intermediates a CSA layer has every one.
+  REQUIRE(left_out == std::ranges::count(tensor_catalogue(), Role::intermediate, &TensorInfo::role));
+  REQUIRE(left_out > 0);
 }
 
 TEST_CASE("rows put in from outside are read like rows of our own") {
