@@ -24,11 +24,13 @@ step() {
 
 # ctest_step NAME BUILD_DIR ARGS...: a step whose last lines, ctest's count of tests, are shown.
 ctest_step() {
-  local title=$1 dir=$2 log
+  local title=$1 dir=$2 log skipped
   shift 2
   log=build/log/$(tr -c 'a-z0-9\n' '-' <<<"${title,,}").txt
   step "$title" ctest --test-dir "$dir" --output-on-failure --no-tests=error -j "$(nproc)" "$@"
-  grep -E 'tests passed|tests failed|Skipped|\*\*\*Skipped' "$log" | sed 's/^/    /'
+  sed -n 's/^[0-9]*% tests passed/    &/p' "$log"
+  skipped=$(grep -c '\*\*\*Skipped' "$log" || true)
+  [ "$skipped" -eq 0 ] || echo "    $skipped skipped: $(sed -n 's/^\t *[0-9]* - \(.*\) (Skipped)$/\1/p' "$log" | tr '\n' ' ')"
 }
 
 # configure PRESET [ARGS...], build PRESET [TARGETS...]
