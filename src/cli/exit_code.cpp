@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <new>
+#include <system_error>
 
 #include "model/error.hpp"
 
@@ -25,6 +26,8 @@ int report_error(const std::exception_ptr& error) {
     return print("", e.what(), kFile);
   } catch (const SubjectError& e) {
     return print("", e.what(), kSubject);
+  } catch (const std::system_error& e) {  // fmt's: output that could not be written
+    return print("", e.what(), kFile);
   } catch (const std::bad_alloc&) {
     return print("", "out of memory", kSubject);
   } catch (const std::exception& e) {

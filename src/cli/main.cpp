@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <iostream>
 
 #include "cli/command.hpp"
 #include "cli/exit_code.hpp"
@@ -36,6 +37,16 @@ void start_with_passive_threads(char** argv) {
   execv("/proc/self/exe", argv);  // returns only if it fails, which costs speed alone
 }
 
+/// Everything that was printed has arrived, or a message on stderr says that it has not: a report that a full
+/// disk or a closed pipe swallowed is no success.
+int finish_stdout(int code) {
+  const bool streams = static_cast<bool>(std::cout.flush());
+  const bool stdio = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (streams && stdio) return code;
+  fmt::print(stderr, "dsv4-oracle: cannot write to stdout\n");
+  return cli::kFile;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "Bit-exact oracle for DeepSeek-V4 attention: replays scripted token streams, dumps every tensor and "
@@ -66,15 +77,10 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? cli::kDone : cli::kUsage;
+    return finish_stdout(app.exit(error) == 0 ? cli::kDone : cli::kUsage);
   }
   oracle::catch_interrupts();
-  const int code = action();
-  if (std::fflush(stdout) != 0) {
-    fmt::print(stderr, "dsv4-oracle: cannot write to stdout\n");
-    return cli::kFile;
-  }
-  return code;
+  return finish_stdout(action());
 }
 
 }  // namespace

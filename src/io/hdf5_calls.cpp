@@ -61,6 +61,10 @@ void fail(const Place& place, const char* what) {
   throw FileError(place.file + ": cannot " + what + object + ": " + reason());
 }
 
+/// Files are closed by their handles. The library's own clean-up at exit would write again to a file whose close
+/// failed, on a full disk, and crashes there. Set before main, because it must come before any other call.
+[[maybe_unused]] const bool kNoExitHandler = H5dont_atexit() >= 0;
+
 void silence() {
   thread_local bool done = false;
   if (!done) H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);

@@ -64,6 +64,14 @@ usage() {
   printf 'model: {preset: tiny, layers: [swa]}\nsteps:\n  - prefil: {request: a, tokens: 1}\n' >bad.yaml
   expect 2 replay bad.yaml
   contains err 'bad.yaml:3'
+  # What a full disk swallows was not said.
+  local arguments
+  for arguments in --version --help 'list tensors' '--json list tensors' 'list engines' 'replay small.yaml'; do
+    # shellcheck disable=SC2086
+    "$program" $arguments >/dev/full 2>err
+    [ $? -eq 3 ] || fail "no exit 3 with a full stdout: $arguments"
+    contains err 'dsv4-oracle: '
+  done
   if ! "$program" --version | grep -q '^engines:.*cuda'; then
     expect 4 replay small.yaml --engine cuda
     contains err cuda
