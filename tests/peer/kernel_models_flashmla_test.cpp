@@ -1,0 +1,269 @@
+/// The models of FlashMLA's sparse kernels against recordings: outputs, logarithms, partial results and
+/// schedules, to the bit. Undefined by the recorded files: partial results of requests that were not split,
+/// and the schedule of parts without work.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "arith/bits.hpp"
+#include "peer/model_tally.hpp"
+#include "peer/peer_file.hpp"
+#include "reference/kernels/flashmla_sparse_decode.hpp"
+#include "reference/kernels/flashmla_sparse_prefill.hpp"
+#include "support/catch.hpp"
+
+using namespace dsv4;
+using namespace dsv4::kernels;
+using peer::Array;
+using peer::ModelTally;
+using peer::PeerFile;
+
+namespace {
+
+Array read_if_there(const PeerFile& file, const std::string& path) {
+  return file.has(path) ? file.read(path) : Array{{}, 1, {}};
+}
+
+template <class T>
+const T* pointer(const Array& array) {
+  return array.bytes.empty() ? nullptr : array.as<T>();
+}
+
+void count_floats(ModelTally& tally, const float* ours, const std::uint32_t* theirs, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) tally.count(arith::to_bits(ours[i]), theirs[i]);
+}
+
+/// A paged cache of a recorded case; `prefix` is "" for the window and "extra_" for the second cache.
+struct Keys {
+  Array bytes, indices, lengths;
+  FlashmlaPagedKeys in;
+
+  Keys(const PeerFile& file, const std::string& name, const std::string& prefix)
+      : bytes(read_if_there(file, name + "/in/" + prefix + "kv_cache")),
+        indices(read_if_there(file, name + "/in/" + prefix + "indices")),
+        lengths(read_if_there(file, name + "/in/" + prefix + "topk_length")) {
+    if (bytes.bytes.empty()) return;
+    in.bytes = bytes.as<std::uint8_t>();
+    in.pages = bytes.dim(0);
+    in.page_rows = static_cast<std::int64_t>(file.number(name, prefix + "page_size"));
+    in.page_stride = bytes.dim(1);
+    in.indices = indices.as<std::int32_t>();
+    in.topk = static_cast<int>(indices.dim(2));
+    in.lengths = pointer<std::int32_t>(lengths);
+  }
+};
+
+struct DecodeCase {
+  Array q, sink;
+  Keys window, extra;
+  FlashmlaSparseDecode in;
+
+  DecodeCase(const PeerFile& file, const std::string& name)
+      : q(file.read(name + "/in/q")),
+        sink(read_if_there(file, name + "/in/attn_sink")),
+        window(file, name, ""),
+        extra(file, name, "extra_") {
+    in.batch = static_cast<int>(q.dim(0));
+    in.queries = static_cast<int>(q.dim(1));
+    in.heads = static_cast<int>(q.dim(2));
+    in.softmax_scale = static_cast<float>(file.number(name, "sm_scale"));
+    in.q = q.as<std::uint16_t>();
+    in.window = window.in;
+    in.extra = extra.in;
+    in.sink = pointer<float>(sink);
+    in.num_sm_parts = static_cast<int>(file.number(name, "num_sm_parts"));
+  }
+};
+
+struct PrefillCase {
+  Array q, kv, indices, lengths, sink;
+  FlashmlaSparsePrefill in;
+
+  PrefillCase(const PeerFile& file, const std::string& name)
+      : q(file.read(name + "/in/q")),
+        kv(file.read(name + "/in/kv")),
+        indices(file.read(name + "/in/indices")),
+        lengths(read_if_there(file, name + "/in/topk_length")),
+        sink(read_if_there(file, name + "/in/attn_sink")) {
+    in.tokens = q.dim(0);
+    in.heads = static_cast<int>(q.dim(1));
+    in.keys = kv.dim(0);
+    in.topk = static_cast<int>(indices.dim(2));
+    in.softmax_scale = static_cast<float>(file.number(name, "sm_scale"));
+    in.q = q.as<std::uint16_t>();
+    in.kv = kv.as<std::uint16_t>();
+    in.indices = indices.as<std::int32_t>();
+    in.topk_lengths = pointer<std::int32_t>(lengths);
+    in.sink = pointer<float>(sink);
+  }
+};
+
+struct PrefillResult {
+  std::vector<std::uint16_t> out;
+  std::vector<float> max_logits, lse;
+
+  explicit PrefillResult(const FlashmlaSparsePrefill& in)
+      : out(static_cast<std::size_t>(in.tokens * in.heads * kFlashDim)),
+        max_logits(static_cast<std::size_t>(in.tokens * in.heads)),
+        lse(max_logits.size()) {
+    flashmla_sparse_prefill(in, {out.data(), max_logits.data(), lse.data()});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("FlashMLA sparse decode, every case") {
+  PeerFile file("flashmla_sparse_decode_model1");
+  const std::vector<std::string> names = file.cases();
+  REQUIRE(names.size() == 4);
+  int split_requests = 0;
+  int split_outputs = 0;
+  for (const std::string& name : names) {
+    const DecodeCase recorded(file, name);
+    const FlashmlaSparseDecodeResult result = flashmla_sparse_decode(recorded.in);
+    const std::int64_t rows = std::int64_t{recorded.in.queries} * recorded.in.heads;
+
+    ModelTally out("flashmla_sparse_decode", name + ", out");
+    const Array out_bits = file.read(name + "/out/out");
+    REQUIRE(out_bits.elements() == static_cast<std::int64_t>(result.out.size()));
+    out.count(result.out.data(), out_bits.as<std::uint16_t>(), out_bits.elements());
+    CHECK(out.differing() == 0);
+
+    ModelTally lse("flashmla_sparse_decode", name + ", lse");
+    const Array lse_bits = file.read(name + "/out/lse");
+    REQUIRE(lse_bits.elements() == static_cast<std::int64_t>(result.lse.size()));
+    count_floats(lse, result.lse.data(), lse_bits.as<std::uint32_t>(), lse_bits.elements());
+    CHECK(lse.differing() == 0);
+
+    ModelTally schedule("flashmla_sparse_decode", name + ", schedule");
+    const Array splits = file.read(name + "/out/num_splits");
+    REQUIRE(splits.elements() == static_cast<std::int64_t>(result.schedule.num_splits.size()));
+    for (std::size_t i = 0; i < result.schedule.num_splits.size(); ++i) {
+      schedule.count(std::uint32_t(result.schedule.num_splits[i]), splits.as<std::uint32_t>()[i]);
+    }
+    const Array table = file.read(name + "/out/tile_scheduler_metadata");
+    std::int64_t working = 0;
+    for (std::int64_t p = 0; p < table.dim(0); ++p)
+      working += table.as<std::int32_t>()[p * 8] < recorded.in.batch;
+    REQUIRE(working == static_cast<std::int64_t>(result.schedule.parts.size()));
+    for (std::size_t p = 0; p < result.schedule.parts.size(); ++p) {
+      const DecodePart& part = result.schedule.parts[p];
+      const int ours[7] = {part.begin_request, part.end_request,    part.begin_block,  part.end_block,
+                           part.begin_split,   part.first_is_split, part.last_is_split};
+      for (std::size_t i = 0; i < 7; ++i)
+        schedule.count(std::uint32_t(ours[i]), table.as<std::uint32_t>()[p * 8 + i]);
+    }
+    CHECK(schedule.differing() == 0);
+
+    const Array partial_bits = file.read(name + "/out/lse_accum");
+    const Array partial_out_bits = read_if_there(file, name + "/out/o_accum");
+    for (std::size_t request = 0; request < std::size_t(recorded.in.batch); ++request) {
+      const std::int64_t from = result.schedule.num_splits[request] * rows;
+      const std::int64_t to = result.schedule.num_splits[request + 1] * rows;
+      if (to - from == rows) continue;
+      const std::string what = name + ", request " + std::to_string(request) + ", partial ";
+      ModelTally partial("flashmla_sparse_decode", what + "lse");
+      count_floats(partial, result.lse_accum.data() + from, partial_bits.as<std::uint32_t>() + from,
+                   to - from);
+      CHECK(partial.differing() == 0);
+      ++split_requests;
+      if (partial_out_bits.bytes.empty()) continue;
+      ModelTally partial_out("flashmla_sparse_decode", what + "out");
+      count_floats(partial_out, result.o_accum.data() + from * kFlashDim,
+                   partial_out_bits.as<std::uint32_t>() + from * kFlashDim, (to - from) * kFlashDim);
+      CHECK(partial_out.differing() == 0);
+      ++split_outputs;
+    }
+  }
+  CHECK(split_requests == 3);
+  CHECK(split_outputs == 1);
+}
+
+TEST_CASE("FlashMLA sparse prefill, every case") {
+  PeerFile file("flashmla_sparse_prefill");
+  const std::vector<std::string> names = file.cases();
+  REQUIRE(names.size() == 3);
+  for (const std::string& name : names) {
+    const PrefillCase recorded(file, name);
+    const PrefillResult result(recorded.in);
+
+    ModelTally out("flashmla_sparse_prefill", name + ", out");
+    const Array out_bits = file.read(name + "/out/out");
+    REQUIRE(out_bits.elements() == static_cast<std::int64_t>(result.out.size()));
+    out.count(result.out.data(), out_bits.as<std::uint16_t>(), out_bits.elements());
+    CHECK(out.differing() == 0);
+
+    ModelTally max_logits("flashmla_sparse_prefill", name + ", max_logits");
+    const Array max_bits = file.read(name + "/out/max_logits");
+    REQUIRE(max_bits.elements() == static_cast<std::int64_t>(result.max_logits.size()));
+    count_floats(max_logits, result.max_logits.data(), max_bits.as<std::uint32_t>(), max_bits.elements());
+    CHECK(max_logits.differing() == 0);
+
+    ModelTally lse("flashmla_sparse_prefill", name + ", lse");
+    const Array lse_bits = file.read(name + "/out/lse");
+    REQUIRE(lse_bits.elements() == static_cast<std::int64_t>(result.lse.size()));
+    count_floats(lse, result.lse.data(), lse_bits.as<std::uint32_t>(), lse_bits.elements());
+    CHECK(lse.differing() == 0);
+  }
+}
+
+TEST_CASE("the recordings tell the rules of sparse decode apart") {
+  PeerFile file("flashmla_sparse_decode_model1");
+  const std::string name = "b1_h64_parts1";
+  DecodeCase recorded(file, name);
+  const Array lse_bits = file.read(name + "/out/lse");
+  SECTION("the exponent is one fused operation") {
+    recorded.in.exponent = FlashExponent::rounded;
+    ModelTally lse("flashmla_sparse_decode, mutated", name + ", exponent rounded, lse", false);
+    const FlashmlaSparseDecodeResult result = flashmla_sparse_decode(recorded.in);
+    count_floats(lse, result.lse.data(), lse_bits.as<std::uint32_t>(), lse_bits.elements());
+    CHECK(lse.differing() > 0);
+  }
+  SECTION("a lane adds one probability after the other") {
+    recorded.in.row_sum = FlashRowSum::pairs;
+    ModelTally lse("flashmla_sparse_decode, mutated", name + ", pairs summed first, lse", false);
+    const FlashmlaSparseDecodeResult result = flashmla_sparse_decode(recorded.in);
+    count_floats(lse, result.lse.data(), lse_bits.as<std::uint32_t>(), lse_bits.elements());
+    CHECK(lse.differing() > 0);
+  }
+  SECTION("a cut request is normalised piece by piece") {
+    recorded.in.num_sm_parts = 5;
+    ModelTally out("flashmla_sparse_decode, mutated", name + ", split five ways, out", false);
+    const FlashmlaSparseDecodeResult result = flashmla_sparse_decode(recorded.in);
+    REQUIRE(result.schedule.pieces.size() > 1);
+    const Array bits = file.read(name + "/out/out");
+    out.count(result.out.data(), bits.as<std::uint16_t>(), bits.elements());
+    CHECK(out.differing() > 0);
+  }
+}
+
+TEST_CASE("the recordings tell the rules of sparse prefill apart") {
+  PeerFile file("flashmla_sparse_prefill");
+  const std::string name = "h64_sink";
+  PrefillCase recorded(file, name);
+  const Array lse_bits = file.read(name + "/out/lse");
+  const Array max_bits = file.read(name + "/out/max_logits");
+  SECTION("odd blocks start with the upper dims") {
+    recorded.in.rules.odd_upper_dims_first = false;
+    ModelTally max_logits("flashmla_sparse_prefill, mutated", name + ", dims ascending, max_logits", false);
+    const PrefillResult result(recorded.in);
+    count_floats(max_logits, result.max_logits.data(), max_bits.as<std::uint32_t>(), max_bits.elements());
+    CHECK(max_logits.differing() > 10);
+  }
+  SECTION("the exponent is one fused operation") {
+    recorded.in.rules.exponent = FlashExponent::rounded;
+    ModelTally lse("flashmla_sparse_prefill, mutated", name + ", exponent rounded, lse", false);
+    const PrefillResult result(recorded.in);
+    count_floats(lse, result.lse.data(), lse_bits.as<std::uint32_t>(), lse_bits.elements());
+    CHECK(lse.differing() > 0);
+  }
+  SECTION("a lane adds pairs") {
+    recorded.in.rules.row_sum = FlashRowSum::serial;
+    ModelTally lse("flashmla_sparse_prefill, mutated", name + ", summed one by one, lse", false);
+    const PrefillResult result(recorded.in);
+    count_floats(lse, result.lse.data(), lse_bits.as<std::uint32_t>(), lse_bits.elements());
+    CHECK(lse.differing() > 0);
+  }
+}
