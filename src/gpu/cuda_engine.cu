@@ -107,6 +107,13 @@ void CudaEngine::check_profile() const {
   one_of(Axis::list_order, {"window_first"});
   one_of(Axis::out_rotation, {"bf16"});
   one_of(Axis::arithmetic, {"ieee"});
+  one_of(Axis::q_rope_input, {"bf16"});
+  one_of(Axis::kv_row, {"bf16"});
+  one_of(Axis::compress_project, {"f32"});
+  one_of(Axis::index_row, {"bf16"});
+  one_of(Axis::index_scale, {"ue8m0"});
+  one_of(Axis::fp4_rule, {"nearest_even"});
+  one_of(Axis::activation_floor, {"1e-4"});
 }
 
 void CudaEngine::make_caches() {

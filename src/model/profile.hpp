@@ -30,8 +30,15 @@ enum class Axis : std::uint8_t {
   empty_lse,
   out_rotation,
   arithmetic,
+  q_rope_input,
+  kv_row,
+  compress_project,
+  index_row,
+  index_scale,
+  fp4_rule,
+  activation_floor,
 };
-inline constexpr std::size_t kAxisCount = 19;
+inline constexpr std::size_t kAxisCount = 26;
 
 /// The values of each axis; the enumerator's number is the index into AxisInfo::values.
 enum class Linear : std::uint8_t { fp8_1x128, bf16 };
@@ -39,12 +46,12 @@ enum class WoA : std::uint8_t { bf16, fp8_1x128 };
 enum class HeadNorm : std::uint8_t { f32, bf16, factor_bf16 };
 enum class RopeTable : std::uint8_t { f32, bf16 };
 enum class RopeInput : std::uint8_t { bf16, f32 };
-enum class KvCache : std::uint8_t { e4m3_amax_floor, e4m3_scale_floor, release_identity, bf16 };
+enum class KvCache : std::uint8_t { e4m3_amax_floor, e4m3_scale_floor, release_identity, bf16, f16 };
 enum class PoolMode : std::uint8_t { f32, f32_softmax_bf16_sum };
 enum class PooledRounding : std::uint8_t { bf16, f32 };
 enum class NormWeight : std::uint8_t { then_round, round_then };
 enum class IndexRotation : std::uint8_t { both, none };
-enum class IndexCache : std::uint8_t { fp8, fp4, none };
+enum class IndexCache : std::uint8_t { fp8, fp4, none, f16 };
 enum class IndexRound : std::uint8_t { f32, bf16 };
 enum class SelectOrder : std::uint8_t { ascending, descending };
 enum class Softmax : std::uint8_t { two_pass, online64_bf16_p, bf16 };
@@ -53,6 +60,13 @@ enum class ListOrder : std::uint8_t { window_first, compressed_first, newest_fir
 enum class EmptyLse : std::uint8_t { plus_inf, minus_inf };
 enum class OutRotation : std::uint8_t { bf16, f32 };
 enum class Arithmetic : std::uint8_t { ieee, hopper };
+enum class QRopeInput : std::uint8_t { bf16, f32 };
+enum class KvRow : std::uint8_t { bf16, window_f32, f32 };
+enum class CompressProject : std::uint8_t { f32, bf16 };
+enum class IndexRow : std::uint8_t { bf16, key_f32, f32 };
+enum class IndexScale : std::uint8_t { ue8m0, f32 };
+enum class Fp4Rule : std::uint8_t { nearest_even, ties_down };
+enum class ActivationFloor : std::uint8_t { f1e4, f1e10 };
 
 struct AxisInfo {
   Axis axis;
@@ -83,7 +97,7 @@ class Profile {
   std::array<std::uint8_t, kAxisCount> values_{};
 };
 
-/// "canonical", "official" or "exact"; throws UsageError that lists the profiles otherwise.
+/// By name (docs/profiles.md); throws UsageError that lists the profiles otherwise.
 Profile profile_named(std::string_view name);
 std::span<const std::string_view> profile_names();
 
@@ -108,6 +122,13 @@ template <> inline constexpr Axis kAxisOf<ListOrder> = Axis::list_order;
 template <> inline constexpr Axis kAxisOf<EmptyLse> = Axis::empty_lse;
 template <> inline constexpr Axis kAxisOf<OutRotation> = Axis::out_rotation;
 template <> inline constexpr Axis kAxisOf<Arithmetic> = Axis::arithmetic;
+template <> inline constexpr Axis kAxisOf<QRopeInput> = Axis::q_rope_input;
+template <> inline constexpr Axis kAxisOf<KvRow> = Axis::kv_row;
+template <> inline constexpr Axis kAxisOf<CompressProject> = Axis::compress_project;
+template <> inline constexpr Axis kAxisOf<IndexRow> = Axis::index_row;
+template <> inline constexpr Axis kAxisOf<IndexScale> = Axis::index_scale;
+template <> inline constexpr Axis kAxisOf<Fp4Rule> = Axis::fp4_rule;
+template <> inline constexpr Axis kAxisOf<ActivationFloor> = Axis::activation_floor;
 }  // namespace detail
 
 template <class Value>

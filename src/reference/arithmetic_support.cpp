@@ -23,6 +23,17 @@ constexpr Unsupported kUnsupported[]{
     {Axis::list_order, "newest_first", "its blocks of 64 list indices are not defined"},
     {Axis::out_rotation, "f32", "o_rot is a bf16 tensor of this engine"},
     {Axis::arithmetic, "hopper", "this engine computes in IEEE arithmetic"},
+    {Axis::kv_cache, "f16", "its pages hold no e4m3 codes"},
+    {Axis::index_cache, "f16", "its pages hold no codes"},
+    {Axis::q_rope_input, "f32", "not computed"},
+    {Axis::kv_row, "window_f32", "not computed"},
+    {Axis::kv_row, "f32", "not computed"},
+    {Axis::compress_project, "bf16", "not computed"},
+    {Axis::index_row, "key_f32", "not computed"},
+    {Axis::index_row, "f32", "not computed"},
+    {Axis::index_scale, "f32", "not computed"},
+    {Axis::fp4_rule, "ties_down", "not computed"},
+    {Axis::activation_floor, "1e-10", "not computed"},
 };
 
 }  // namespace

@@ -105,7 +105,8 @@ TEST_CASE("unknown keys, missing keys and wrong types") {
        "s.yaml:1:51: repeat is not allowed in a batch, which is one step"},
       {step("{decode: {requests: []}}"), "s.yaml:1:29: requests is empty"},
       {step("{decode: {requests: [a, b, a]}}"), "s.yaml:1:36: request a is listed twice"},
-      {"profile: fast\n", "s.yaml:1:10: unknown profile 'fast' (known: canonical, official, exact)"},
+      {"profile: fast\n", "s.yaml:1:10: unknown profile 'fast' (known: canonical, official, exact, "
+       "vllm-fp8, vllm-mxfp4, sglang-fp8, sglang-fp4, transformers, ggml)"},
       {"profile: {softmax: three_pass}\n",
        "s.yaml:1:20: axis softmax has no value 'three_pass' (known: two_pass, online64_bf16_p, bf16)"},
   });

@@ -112,7 +112,8 @@ TEST_CASE("options out of range") {
   CHECK(with([](TraceOptions& o) { o.layers = {"mla"}; }) ==
         "unknown layer kind 'mla' (known: swa, csa, hca)");
   CHECK(with([](TraceOptions& o) { o.profile = "fast"; }) ==
-        "unknown profile 'fast' (known: canonical, official, exact)");
+        "unknown profile 'fast' (known: canonical, official, exact, "
+       "vllm-fp8, vllm-mxfp4, sglang-fp8, sglang-fp4, transformers, ggml)");
 }
 
 TEST_CASE("the traces of the repository become plans with legal hits") {
