@@ -104,14 +104,11 @@ void store_index_mxfp4(const float* rotated, int width, std::uint8_t* values, st
 
 }  // namespace
 
-void vllm_compress_norm(const VllmCompressKernel& kernel, const float* pooled, const float* weight, float eps,
-                        float* normed) {
-  const auto width = static_cast<std::size_t>(kernel.head_dim);
-  const RowOwnership ownership{kernel.head_dim == 512 ? 4 : 1, 4};
-  const float sum = triton_square_sum({pooled, width}, ownership);
-  const float inverse_width = 1.0F / static_cast<float>(kernel.head_dim);  // a power of two
+void vllm_compress_norm(std::span<const float> row, const float* weight, float eps, float* normed) {
+  const float sum = triton_square_sum(row, {row.size() == kMaxHead ? 4 : 1, 4});
+  const float inverse_width = 1.0F / static_cast<float>(row.size());  // a power of two
   const float r = arith::hopper::rsqrt_ftz(arith::fma(sum, inverse_width, eps));
-  for (std::size_t i = 0; i < width; ++i) normed[i] = pooled[i] * r * weight[i];
+  for (std::size_t i = 0; i < row.size(); ++i) normed[i] = row[i] * r * weight[i];
 }
 
 void vllm_compress_rotate(const VllmCompressKernel& kernel, const float* table_row, float* row) {
@@ -152,11 +149,11 @@ VllmCompressStages vllm_compress_norm_rope_insert(const VllmCompressKernel& kern
     gather_window(kernel, in, t, window[0]);
     float* pooled = out.pooled.data() + t * width;
     for (std::size_t c = 0; c < width; ++c) {
-      pooled[c] = vllm_pool_column({window[0].scores.data() + c * rows, rows},
-                                   {window[0].kv.data() + c * rows, rows}, kernel.order);
+      pooled[c] =
+          kernel.pool({window[0].scores.data() + c * rows, rows}, {window[0].kv.data() + c * rows, rows});
     }
     float* normed = out.normed.data() + t * width;
-    vllm_compress_norm(kernel, pooled, in.norm_weight.data(), in.eps, normed);
+    kernel.norm({pooled, width}, in.norm_weight.data(), in.eps, normed);
     float* rotated = out.rotated.data() + t * width;
     std::copy_n(normed, width, rotated);
     // The angle is that of the first position of the new group.

@@ -2,7 +2,8 @@
 /// compressor state, RMS norm, RoPE, quantise, insert into the paged cache. Contract: contracts/vllm.md
 /// sections 7, 9.1 and 9.2. One model covers
 ///   _fused_kv_compress_norm_rope_insert_sparse_attn            head 512, ratio 4 or 128, main_fp8
-///   _compress_gather_split_sparse_attn + _finalize_norm_rope_quant_store_sparse_attn   the same, two_stage
+///   _compress_gather_split_sparse_attn + _finalize_norm_rope_quant_store_sparse_attn   the same with
+///                                                              vllm_pool_two_stage
 ///   _fused_kv_compress_norm_rope_insert_indexer_attn           head 128, ratio 4, index_fp8
 ///   _fused_kv_compress_norm_rope_insert_indexer_mxfp4_attn     head 128, ratio 4, index_mxfp4
 ///
@@ -24,11 +25,20 @@ namespace dsv4::kernels {
 /// index_mxfp4: the same in e2m1 blocks of 32.
 enum class CompressStore { main_fp8, index_fp8, index_mxfp4 };
 
+/// rn(rn(x * r) * weight) of a row, r = rsqrt(mean of squares + eps).
+using NormRow = void (*)(std::span<const float> row, const float* weight, float eps, float* normed);
+
+/// Triton's, 512 columns on four warps or 128 on one, four to a thread: mean and eps are one
+/// fma(sum, 1 / width, eps); r is RSQ (a subnormal argument counts as zero).
+void vllm_compress_norm(std::span<const float> row, const float* weight, float eps, float* normed);
+
+/// A kernel and its rules. The rules default to what the compiled kernels do.
 struct VllmCompressKernel {
-  int head_dim = 512;  // 512: four warps; 128: one
-  int ratio = 4;       // 4: windows overlap, 8 rows; 128: 128 rows
+  int head_dim = 512;
+  int ratio = 4;  // 4: windows overlap, 8 rows; 128: 128 rows
   CompressStore store = CompressStore::main_fp8;
-  PoolOrder order = PoolOrder::one_stage;
+  PoolColumn pool = vllm_pool_one_stage;
+  NormRow norm = vllm_compress_norm;
   Rotate rotate = rotate_fused_cosine;
 
   bool overlap() const { return ratio == 4; }
@@ -65,9 +75,6 @@ VllmCompressStages vllm_compress_norm_rope_insert(const VllmCompressKernel& kern
                                                   std::span<std::uint8_t> cache);
 
 /// The steps on one row, for callers with rows of their own.
-/// rn(rn(x * rsqrt(mean of squares + eps)) * weight), the mean and eps in one fma.
-void vllm_compress_norm(const VllmCompressKernel& kernel, const float* pooled, const float* weight, float eps,
-                        float* normed);
 /// `row` [head_dim] in place, by the angle of `table_row`.
 void vllm_compress_rotate(const VllmCompressKernel& kernel, const float* table_row, float* row);
 /// Values and scales of a cache row from the rotated float32 row.

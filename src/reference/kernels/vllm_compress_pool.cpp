@@ -42,20 +42,31 @@ float add_tile(Thread thread) {
   return butterfly_sum(warps, {2, 1});
 }
 
-}  // namespace
-
-float vllm_pool_column(std::span<const float> scores, std::span<const float> kv, PoolOrder order) {
-  const std::size_t rows = scores.size();
+/// The exponentials of a column, relative to its largest score.
+std::array<float, kMaxRows> exponentials(std::span<const float> scores) {
   float peak = -std::numeric_limits<float>::infinity();
   for (const float s : scores) peak = device_max(peak, s);
-  std::array<float, kMaxRows> p;
-  for (std::size_t r = 0; r < rows; ++r) p[r] = arith::hopper::ex2((scores[r] - peak) * kLog2E);
-  const float total =
-      order == PoolOrder::one_stage
-          ? add_chain(p.data(), rows, 1)
-          : add_tile([&](std::size_t r) { return add_chain(p.data() + r, kRowsPerThread, kRowStride); });
-  for (std::size_t r = 0; r < rows; ++r) p[r] = arith::hopper::div_full(p[r], total);
-  if (order == PoolOrder::one_stage) return product_chain(p.data(), kv.data(), rows, 1);
+  std::array<float, kMaxRows> e;
+  for (std::size_t r = 0; r < scores.size(); ++r) e[r] = arith::hopper::ex2((scores[r] - peak) * kLog2E);
+  return e;
+}
+
+void divide(std::array<float, kMaxRows>& e, std::size_t rows, float total) {
+  for (std::size_t r = 0; r < rows; ++r) e[r] = arith::hopper::div_full(e[r], total);
+}
+
+}  // namespace
+
+float vllm_pool_one_stage(std::span<const float> scores, std::span<const float> kv) {
+  std::array<float, kMaxRows> p = exponentials(scores);
+  divide(p, scores.size(), add_chain(p.data(), scores.size(), 1));
+  return product_chain(p.data(), kv.data(), scores.size(), 1);
+}
+
+float vllm_pool_two_stage(std::span<const float> scores, std::span<const float> kv) {
+  std::array<float, kMaxRows> p = exponentials(scores);
+  divide(p, scores.size(),
+         add_tile([&](std::size_t r) { return add_chain(p.data() + r, kRowsPerThread, kRowStride); }));
   return add_tile(
       [&](std::size_t r) { return product_chain(p.data() + r, kv.data() + r, kRowsPerThread, kRowStride); });
 }

@@ -25,23 +25,9 @@ Row widened(const std::uint16_t* x) {
   return row;
 }
 
-/// A lane's chain starts from zero: fma(x, x, chain) over its columns in order.
-float square_sum(const Row& row) {
-  std::array<float, kLanes> lanes;
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    float chain = 0.0F;
-    for (std::size_t i = 0; i < kLaneColumns; ++i) {
-      const float x = row[lane * kLaneColumns + i];
-      chain = arith::fma(x, x, chain);
-    }
-    lanes[lane] = chain;
-  }
-  return butterfly_sum(lanes, kWarpOffsets);
-}
-
 void query_row(const VllmQueryAndKv& in, const std::uint16_t* x, const float* angles, std::uint16_t* y) {
   Row row = widened(x);
-  const float r = arith::hopper::rsqrt(arith::fma(square_sum(row), 0x1p-9F, in.eps));
+  const float r = in.query_scale(row, in.eps);
   for (float& value : row) value = value * r;
   rotate_tail(in.rotate, row.data(), kDim, angles);
   for (std::size_t i = 0; i < kDim; ++i) y[i] = stored_bf16(row[i]);
@@ -72,6 +58,16 @@ void kv_row(const VllmQueryAndKv& in, const std::uint16_t* x, const float* angle
 }
 
 }  // namespace
+
+float vllm_query_scale(std::span<const float> row, float eps) {
+  std::array<float, kLanes> lanes;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    float chain = 0.0F;
+    for (const float x : row.subspan(lane * kLaneColumns, kLaneColumns)) chain = arith::fma(x, x, chain);
+    lanes[lane] = chain;
+  }
+  return arith::hopper::rsqrt(arith::fma(butterfly_sum(lanes, kWarpOffsets), 0x1p-9F, eps));
+}
 
 void vllm_qnorm_rope_kv_insert(const VllmQueryAndKv& in, const PageLayout& pages,
                                std::span<std::uint16_t> q_out, std::span<std::uint8_t> cache) {

@@ -13,6 +13,10 @@
 
 namespace dsv4::kernels {
 
+/// 1 / root mean square of a row of 512: a lane's chain of fma(x, x, chain) from zero, the butterfly,
+/// fma(sum, 2^-9, eps), rsqrt with subnormals scaled.
+float vllm_query_scale(std::span<const float> row, float eps);
+
 struct VllmQueryAndKv {
   std::int64_t heads = 0;
   std::int64_t padded_heads = 0;
@@ -22,6 +26,7 @@ struct VllmQueryAndKv {
   std::span<const std::int64_t> slot_mapping;  // [tokens that insert]; negative: nothing is written
   std::span<const float> cos_sin;              // [positions, 64]
   float eps = 0;
+  float (*query_scale)(std::span<const float> row, float eps) = vllm_query_scale;
   Rotate rotate = rotate_fused_even;
 };
 
