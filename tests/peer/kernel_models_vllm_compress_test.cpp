@@ -1,5 +1,5 @@
-/// vLLM's compressor in Triton: pooled, normed and rotated float32 values and whole cache pages of the models
-/// against every recorded launch, equal to the bit, bytes that the kernel leaves alone included. Then the
+/// vLLM's compressor in Triton: pooled, normed and rotated float32 values and cache bytes of the models
+/// against every recorded launch, equal to the bit, and all else untouched. Then the
 /// same inputs under neighbouring rules, which the recordings must reject.
 #include <algorithm>
 #include <array>
@@ -13,6 +13,7 @@
 #include "arith/hopper/divide.hpp"
 #include "arith/hopper/mufu.hpp"
 #include "peer/model_tally.hpp"
+#include "peer/neighbour_rotations.hpp"
 #include "peer/recorded_kernel.hpp"
 #include "reference/kernels/block_sum.hpp"
 #include "reference/kernels/device_math.hpp"
@@ -46,7 +47,7 @@ struct Launch {
   std::vector<float> weight;
   VllmCompressInputs in;
   PageLayout pages;
-  std::vector<std::uint8_t> cache;
+  Written<std::uint8_t> cache;
 
   Launch(const PeerFile& file, const std::string& name, const CompressFile& what)
       : state(file.read(name + "/in/state_cache")),
@@ -57,7 +58,8 @@ struct Launch {
         kv_slot_mapping(file.read(name + "/in/kv_slot_mapping")),
         table(file.read("shared/cos_sin_cache")),
         recorded(file.read(name + "/" + what.out + "/kv_cache")),
-        weight(widened(file.read(name + "/in/rms_norm_weight"))) {
+        weight(widened(file.read(name + "/in/rms_norm_weight"))),
+        cache(recorded, static_cast<int>(file.number(name, "poison_byte"))) {
     in.state = elements<float>(state);
     in.block_rows = state.dim(1);
     in.block_table = elements<std::int32_t>(block_table);
@@ -73,7 +75,11 @@ struct Launch {
              static_cast<std::int64_t>(file.number(name, "kv_page_size")),
              static_cast<std::int64_t>(file.number(name, "token_stride")),
              static_cast<std::int64_t>(file.number(name, "scale_dim"))};
-    cache = filled_like<std::uint8_t>(recorded, static_cast<int>(file.number(name, "poison_byte")));
+  }
+
+  VllmCompressStages run(const VllmCompressKernel& kernel) {
+    vllm_compress_norm_rope_insert(kernel, in, pages, cache.second);
+    return vllm_compress_norm_rope_insert(kernel, in, pages, cache.first);
   }
 };
 
@@ -93,8 +99,8 @@ std::int64_t rejected(const CompressFile& what, const std::string& name, const s
   PeerFile file(what.name);
   ModelTally tally(what.name, name + ", instead: " + rule, false);
   Launch launch(file, name, what);
-  vllm_compress_norm_rope_insert(kernel, launch.in, launch.pages, launch.cache);
-  tally.count(launch.cache.data(), launch.recorded.as<std::uint8_t>(), launch.recorded.elements());
+  launch.run(kernel);
+  CHECK(launch.cache.count(tally, launch.recorded));
   return tally.differing();
 }
 
@@ -184,13 +190,6 @@ void norm_double_sum(Column row, const float* weight, float eps, float* normed) 
   scale(row, weight, hopper::rsqrt_ftz(mean_of(static_cast<float>(sum), row, eps)), normed);
 }
 
-RopePair rotate_even_fuses_sine(RopePair x, float c, float s) {
-  return {fma(-x.odd, s, x.even * c), fma(x.odd, c, x.even * s)};
-}
-RopePair rotate_unfused(RopePair x, float c, float s) {
-  return {x.even * c - x.odd * s, x.odd * c + x.even * s};
-}
-
 /// A rule, and how many bytes of case `rounding_sensitive` the recording's own attribute `sensitivity` says
 /// would change: head 512 ratio 4, head 512 ratio 128, head 128.
 struct Neighbour {
@@ -223,7 +222,7 @@ const Neighbour kNeighbours[] = {
     {"root times weight first", with_norm<norm_weight_first>, {596, 148, 374}},
     {"squares summed by 32 strided lanes", with_norm<norm_strided_sum>, {628, 148, 402}},
     {"squares summed in double", with_norm<norm_double_sum>, {325, 153, 401}},
-    {"even' fuses odd * sin", with_rotate<rotate_even_fuses_sine>, {18, 6, 63}},
+    {"even' fuses odd * sin", with_rotate<rotate_fused_odd>, {18, 6, 63}},
     {"odd' fuses even * sin", with_rotate<rotate_fused_even>, {25, 5, 53}},
     {"RoPE without fma", with_rotate<rotate_unfused>, {43, 11, 110}},
 };
@@ -238,10 +237,10 @@ TEST_CASE("vLLM compress, norm, RoPE, quantise, insert: every recorded byte") {
     for (const std::string& name : file.cases()) {
       Launch launch(file, name, what);
       REQUIRE(launch.state.dim(2) == 2 * what.kernel.state_width());
-      const VllmCompressStages stages =
-          vllm_compress_norm_rope_insert(what.kernel, launch.in, launch.pages, launch.cache);
+      const VllmCompressStages stages = launch.run(what.kernel);
       ModelTally bytes(kernel, name + ": cache bytes");
-      bytes.count(launch.cache.data(), launch.recorded.as<std::uint8_t>(), launch.recorded.elements());
+      CHECK(launch.cache.count(bytes, launch.recorded));
+      CHECK(bytes.compared() > 0);
       CHECK(bytes.differing() == 0);
 
       const std::int64_t width = what.kernel.head_dim;

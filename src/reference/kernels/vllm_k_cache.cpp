@@ -19,7 +19,7 @@ constexpr int kTailBytes = 2 * (kVllmKeyDim - kCodes);
 }  // namespace
 
 void vllm_quantize_and_insert_k(std::span<const std::uint16_t> k, std::span<const std::int64_t> slot_mapping,
-                                const PageLayout& pages, std::span<std::uint8_t> cache, int quant_block) {
+                                const PageLayout& pages, std::span<std::uint8_t> cache) {
   for (std::size_t t = 0; t < slot_mapping.size(); ++t) {
     if (slot_mapping[t] == -1) continue;
     const std::uint16_t* row = k.data() + t * kVllmKeyDim;
@@ -27,14 +27,14 @@ void vllm_quantize_and_insert_k(std::span<const std::uint16_t> k, std::span<cons
     std::uint8_t* scales = cache.data() + pages.scales_at(slot_mapping[t]);
     std::array<float, kCodes> x;
     for (std::size_t i = 0; i < kCodes; ++i) x[i] = arith::bf16_to_f32(row[i]);
-    for (int start = 0; start < kCodes; start += quant_block) {
-      const std::span<const float> block{x.data() + start, static_cast<std::size_t>(quant_block)};
+    for (int start = 0; start < kCodes; start += kBlock) {
+      const std::span<const float> block{x.data() + start, static_cast<std::size_t>(kBlock)};
       const float e = scale_exponent(arith::hopper::div_full(floored_amax(block, kFloorFp8), kE4m3Max));
       const float scale = arith::hopper::ex2_ftz(e);
       for (std::size_t i = 0; i < block.size(); ++i) {
         values[static_cast<std::size_t>(start) + i] = clamped_e4m3(arith::hopper::div_full(block[i], scale));
       }
-      scales[start / quant_block] = scale_byte(e);
+      scales[start / kBlock] = scale_byte(e);
     }
     scales[kSpareScale] = 0;
     std::memcpy(values + kCodes, row + kCodes, kTailBytes);

@@ -12,9 +12,9 @@ namespace dsv4::kernels {
 inline constexpr int kVllmKeyDim = 512;
 
 /// `k` bf16 [tokens, 512] to the slots of `slot_mapping` [tokens] (-1: skipped). Columns 0..447 in blocks of
-/// `quant_block`: div.full by 448 for the scale and by the scale for the codes; the rest is copied.
+/// 64: div.full by 448 for the scale and by the scale for the codes; the rest is copied.
 void vllm_quantize_and_insert_k(std::span<const std::uint16_t> k, std::span<const std::int64_t> slot_mapping,
-                                const PageLayout& pages, std::span<std::uint8_t> cache, int quant_block = 64);
+                                const PageLayout& pages, std::span<std::uint8_t> cache);
 
 struct VllmGather {
   std::span<const std::int32_t> seq_lens;     // [requests]
