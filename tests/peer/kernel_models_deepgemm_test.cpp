@@ -11,6 +11,7 @@
 #include "arith/bf16.hpp"
 #include "arith/bits.hpp"
 #include "arith/e4m3.hpp"
+#include "model/error.hpp"
 #include "peer/model_tally.hpp"
 #include "peer/peer_file.hpp"
 #include "reference/kernels/deepgemm_fp8_einsum.hpp"
@@ -213,6 +214,28 @@ TEST_CASE("a compact result holds the same logits from column 0 on") {
     CHECK(std::equal(ours.begin() + i * in.keys, ours.begin() + i * in.keys + count,
                      logits.as<float>() + i * logits.dim(1) + in.key_start[i]));
   }
+}
+
+TEST_CASE("shapes, ranges and pages that DeepGEMM's kernels refuse") {
+  PeerFile plain_file("deepgemm_fp8_mqa_logits");
+  MqaCase plain(plain_file, "h64");
+  std::vector<float> out(static_cast<std::size_t>(plain.in.tokens * plain.in.keys));
+  plain.in.clean = plain.in.compact = true;
+  CHECK_THROWS_AS(deepgemm_mqa_logits(plain.in, out.data(), plain.in.keys), InternalError);
+  plain.in.clean = plain.in.compact = false;
+  plain.in.keys = 299;  // the last tokens end at 300
+  CHECK_THROWS_AS(deepgemm_mqa_logits(plain.in, out.data(), plain.in.keys), InternalError);
+  plain.in.keys = 300;
+  plain.in.heads = 48;
+  CHECK_THROWS_AS(deepgemm_mqa_logits(plain.in, out.data(), plain.in.keys), InternalError);
+  PeerFile paged_file("deepgemm_fp8_paged_mqa_logits");
+  PagedCase paged(paged_file, "decode_b4");
+  std::vector<float> rows(4 * 768);
+  paged.in.table_width = 10;  // 700 keys need eleven pages
+  CHECK_THROWS_AS(deepgemm_paged_mqa_logits(paged.in, rows.data(), 768), InternalError);
+  paged.in.table_width = 12;
+  paged.in.pages = 1;
+  CHECK_THROWS_AS(deepgemm_paged_mqa_logits(paged.in, rows.data(), 768), InternalError);
 }
 
 namespace {

@@ -203,6 +203,10 @@ TEST_CASE("shapes and indices that the kernels refuse") {
   CHECK_THROWS_AS(flashmla_sparse_decode(decode.in), InternalError);
   PeerFile prefill_file("flashmla_sparse_prefill");
   PrefillCase prefill(prefill_file, "h64_sink");
+  const std::vector<std::int32_t> lengths(static_cast<std::size_t>(prefill.in.tokens), prefill.in.topk + 1);
+  prefill.in.topk_lengths = lengths.data();
+  CHECK_THROWS_AS(PrefillResult(prefill.in), InternalError);
+  prefill.in.topk_lengths = nullptr;
   prefill.in.topk = 64;
   CHECK_THROWS_AS(PrefillResult(prefill.in), InternalError);
 }

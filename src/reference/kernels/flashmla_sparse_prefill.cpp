@@ -101,6 +101,10 @@ void flashmla_sparse_prefill(const FlashmlaSparsePrefill& in, const FlashmlaSpar
   require(in.heads == 64 || in.heads == 128, "FlashMLA prefill: heads must be 64 or 128");
   require(in.topk > 0 && in.topk % (2 * kFlashBlock) == 0,
           "FlashMLA prefill: topk must be a multiple of 128");
+  for (std::int64_t token = 0; in.topk_lengths != nullptr && token < in.tokens; ++token) {
+    const std::int32_t length = in.topk_lengths[token];
+    require(length >= 0 && length <= in.topk, "FlashMLA prefill: length outside the list");
+  }
   const float scale = in.softmax_scale * kLog2E;
   const int tiles = in.heads / kFlashBlock;
 #pragma omp parallel for schedule(dynamic)
