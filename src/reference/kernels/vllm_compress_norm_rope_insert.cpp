@@ -149,8 +149,8 @@ VllmCompressStages vllm_compress_norm_rope_insert(const VllmCompressKernel& kern
     gather_window(kernel, in, t, window[0]);
     float* pooled = out.pooled.data() + t * width;
     for (std::size_t c = 0; c < width; ++c) {
-      pooled[c] =
-          kernel.pool({window[0].scores.data() + c * rows, rows}, {window[0].kv.data() + c * rows, rows});
+      pooled[c] = stored(
+          kernel.pool({window[0].scores.data() + c * rows, rows}, {window[0].kv.data() + c * rows, rows}));
     }
     float* normed = out.normed.data() + t * width;
     kernel.norm({pooled, width}, in.norm_weight.data(), in.eps, normed);
