@@ -2,14 +2,9 @@
 /// docs/hopper.md 3. Host and device; any NaN is 0x7FFFFFFF.
 #pragma once
 
-#include "arith/hopper/mufu.hpp"
+#include "arith/hopper/flushing.hpp"
 
 namespace dsv4::arith::hopper {
-
-/// FMUL.FTZ: subnormal factors are zeros of their sign, a subnormal product becomes a zero of its sign.
-DSV4_FN float mul_ftz(float a, float b) {
-  return canonical_nan(flush(flush(a) * flush(b)));
-}
 
 /// div.full.f32: rn(a * rcp(b)); both times 2^-2 if |b| > 2^126, both times 2^24 if |b| < 2^-126.
 DSV4_FN float div_full(float a, float b) {

@@ -148,4 +148,33 @@ DSV4_FN float dot_accumulate_e4m3(const std::uint8_t* a, const std::uint8_t* b, 
   return dot_accumulate(x, y, kE4m3Fraction, c, rule);
 }
 
+/// The operand as fp16 holds it: a subnormal e4m3 value has a leading one there.
+DSV4_FN DotOperand widened_e4m3(std::uint8_t value) {
+  DotOperand operand = unpack_e4m3(value);
+  while (operand.significand != 0U && operand.significand < 8U) {
+    operand.significand <<= 1;
+    --operand.exponent;
+  }
+  return operand;
+}
+
+/// mma.sync m16n8k32 e4m3 on Hopper, which has no such instruction: the assembler widens to fp16 and issues
+/// two steps of 16 from zero, first the k with k mod 4 in {0, 1}, then the others; c is added last, in one
+/// rounding.
+DSV4_FN float mma_e4m3(const std::uint8_t* a, const std::uint8_t* b, float c) {
+  constexpr DotRule kRule = kBf16Rule;  // device code knows no objects outside of functions
+  float sum = 0.0F;
+  for (int pair = 0; pair < 4; pair += 2) {
+    DotOperand x[16];
+    DotOperand y[16];
+    for (int i = 0; i < 16; ++i) {
+      const int k = i / 2 * 4 + pair + i % 2;
+      x[i] = widened_e4m3(a[k]);
+      y[i] = widened_e4m3(b[k]);
+    }
+    sum = dot_accumulate(x, y, kE4m3Fraction, sum, kRule);
+  }
+  return add(c, sum);
+}
+
 }  // namespace dsv4::arith::hopper
