@@ -67,8 +67,9 @@ void print_text(const gpu::probe::Report& report) {
     differing += line.mismatches != 0 ? 1U : 0U;
   }
   for (const gpu::probe::Fit& fit : report.fits) {
-    fmt::print("{:<24} best rule: K {} a step, F {}, OF {}: {} of {} outputs differ\n", fit.instruction,
-               fit.step, fit.fraction_bits, fit.output_fraction_bits, fit.mismatches, fit.outputs);
+    fmt::print("{:<24} best rule: {}, F {}, OF {}: {} of {} outputs differ\n", fit.instruction,
+               fit.step == 0 ? "composed of fp16 steps" : fmt::format("K {} a step", fit.step),
+               fit.fraction_bits, fit.output_fraction_bits, fit.mismatches, fit.outputs);
   }
   if (report.conforms()) {
     fmt::print("conforms: this GPU computes what docs/hopper.md says, 0 mismatches\n");
