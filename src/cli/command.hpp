@@ -28,6 +28,7 @@ void add_inspect(CLI::App& app, Shared& shared, Action& action);
 void add_import_trace(CLI::App& app, Shared& shared, Action& action);
 void add_list(CLI::App& app, Shared& shared, Action& action);
 void add_bench(CLI::App& app, Shared& shared, Action& action);
+void add_probe(CLI::App& app, Shared& shared, Action& action);
 
 /// `--threads` and `--isa` of commands that compute.
 struct ComputeOptions {

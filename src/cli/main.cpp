@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   cli::add_import_trace(app, shared, action);
   cli::add_list(app, shared, action);
   cli::add_bench(app, shared, action);
+  cli::add_probe(app, shared, action);
 
   try {
     app.parse(argc, argv);
