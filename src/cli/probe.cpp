@@ -52,7 +52,8 @@ void print_json(const gpu::probe::Report& report) {
                      {"fraction_bits", fit.fraction_bits},
                      {"output_fraction_bits", fit.output_fraction_bits},
                      {"outputs", fit.outputs},
-                     {"mismatches", fit.mismatches}});
+                     {"mismatches", fit.mismatches},
+                     {"rivals", fit.rivals}});
   }
   print_json_line({{"type", "probe_result"}, {"conforms", report.conforms()}});
 }
@@ -67,9 +68,10 @@ void print_text(const gpu::probe::Report& report) {
     differing += line.mismatches != 0 ? 1U : 0U;
   }
   for (const gpu::probe::Fit& fit : report.fits) {
-    fmt::print("{:<24} best rule: {}, F {}, OF {}: {} of {} outputs differ\n", fit.instruction,
+    fmt::print("{:<24} best rule: {}, F {}, OF {}: {} of {} outputs differ, {} other rules do as well\n",
+               fit.instruction,
                fit.step == 0 ? "composed of fp16 steps" : fmt::format("K {} a step", fit.step),
-               fit.fraction_bits, fit.output_fraction_bits, fit.mismatches, fit.outputs);
+               fit.fraction_bits, fit.output_fraction_bits, fit.mismatches, fit.outputs, fit.rivals);
   }
   if (report.conforms()) {
     fmt::print("conforms: this GPU computes what docs/hopper.md says, 0 mismatches\n");

@@ -71,9 +71,10 @@ std::string device_text(const gpu::probe::Report& report) {
     text += fmt::format("{}; {}; inputs {}; mismatches {}\n", line.function, line.inputs, line.count,
                         line.mismatches);
   for (const gpu::probe::Fit& fit : report.fits) {
-    text += fmt::format("{}; best rule: K {} a step (0: composed), F {}, OF {}; outputs {}; mismatches {}\n",
-                        fit.instruction, fit.step, fit.fraction_bits, fit.output_fraction_bits, fit.outputs,
-                        fit.mismatches);
+    text += fmt::format(
+        "{}; best rule: K {} a step (0: composed), F {}, OF {}; outputs {}; mismatches {}; rivals {}\n",
+        fit.instruction, fit.step, fit.fraction_bits, fit.output_fraction_bits, fit.outputs, fit.mismatches,
+        fit.rivals);
   }
   return text;
 }

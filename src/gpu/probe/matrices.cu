@@ -1,5 +1,6 @@
 // Tensor-core instructions on a million outputs of each kind of data, against docs/hopper.md 4; and the rule
 // (step, F, OF) that explains an instruction best.
+#include <algorithm>
 #include <cstdio>
 
 #include "arith/hopper/dot_matrix.hpp"
@@ -141,17 +142,15 @@ class Matrix {
 
   /// What explains the instruction best. Ties go to the longest step, then the fewest bits.
   void fit(Report& report) {
-    Fit best{Instruction::kName, 0, 0, 0, 0, ~0ULL};
-    constexpr int kCandidates = 4 * 20 * 14;
+    Fit best{Instruction::kName, 0, 0, 0, 0, ~0ULL, 0};
     std::vector<Fit> all;
-    all.reserve(kCandidates);
     for (int shrink = 1; shrink <= 8; shrink *= 2) {
       for (int fraction = 11; fraction <= 30; ++fraction) {
         for (int output = 10; output <= 23; ++output)
-          all.push_back({Instruction::kName, F::kStep / shrink, fraction, output, 0, 0});
+          all.push_back({Instruction::kName, F::kStep / shrink, fraction, output, 0, 0, 0});
       }
     }
-    if (sizeof(Code) == 1) all.push_back({Instruction::kName, kComposed, 25, 23, 0, 0});
+    if (sizeof(Code) == 1) all.push_back({Instruction::kName, kComposed, 25, 23, 0, 0, 0});
     for (const Set& set : kFitSets) {
       produce(set);
       for (Fit& candidate : all) {
@@ -163,6 +162,10 @@ class Matrix {
     for (const Fit& candidate : all) {
       if (candidate.mismatches < best.mismatches) best = candidate;
     }
+    best.rivals = static_cast<int>(std::count_if(
+                      all.begin(), all.end(),
+                      [&](const Fit& candidate) { return candidate.mismatches == best.mismatches; })) -
+                  1;
     report.fits.push_back(best);
   }
 

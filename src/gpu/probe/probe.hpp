@@ -25,6 +25,7 @@ struct Fit {
   int output_fraction_bits = 0;
   std::uint64_t outputs = 0;
   std::uint64_t mismatches = 0;
+  int rivals = 0;  ///< other rules that explain as much
 };
 
 /// Inputs and outputs of a function: `arguments` words in, one out, again and again.
