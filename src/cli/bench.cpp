@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/bench_hopper.hpp"
 #include "cli/bench_work.hpp"
 #include "cli/command.hpp"
 #include "cli/engines.hpp"
@@ -29,7 +30,8 @@ of work with that of plain scalar loops (one multiply-add at a time, same bits) 
 Examples:
   dsv4-oracle bench                                      prefill of 2048 tokens, one v4-flash CSA layer
   dsv4-oracle bench --layer hca --tokens 512 --threads 1
-  dsv4-oracle bench --decode 32 --context 4096           one token each for 32 requests)";
+  dsv4-oracle bench --decode 32 --context 4096           one token each for 32 requests
+  dsv4-oracle bench --hopper                             the model of Hopper's tensor cores (docs/hopper.md 4))";
 
 constexpr double kPeakTolerance = 0.05;
 constexpr double kPeakSeconds = 0.05;
@@ -45,6 +47,7 @@ struct BenchOptions {
   int context = 4096;
   int repeat = 3;
   int baseline_tokens = 64;
+  bool hopper = false;
   ComputeOptions compute;
 };
 
@@ -256,6 +259,7 @@ void print_line(const Line& line, bool json) {
 }
 
 int run(const BenchOptions& options, const Shared& shared) {
+  if (options.hopper) return bench_hopper(shared.json);
   apply(options.compute);
   const std::array<double, kStageCount> scalar = baseline(options);
   print_header(options, shared.json);
@@ -318,6 +322,7 @@ void add_bench(CLI::App& app, Shared& shared, Action& action) {
   command->add_option("--repeat", options->repeat, "Samples of every stage")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
+  command->add_flag("--hopper", options->hopper, "Instead: the model of Hopper's tensor cores, one core");
   command->add_option("--baseline-tokens", options->baseline_tokens, "Tokens of the scalar baseline; 0: none")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
