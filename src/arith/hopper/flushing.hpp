@@ -10,14 +10,18 @@
 namespace dsv4::arith::hopper {
 
 /// The hardware looks at the result as rounded to 24 bits with no lower bound of the exponent: what is
-/// exactly 2^-126 - 2^-151 or more rounds to 2^-126 and stays, what is less becomes zero.
+/// exactly 2^-126 - 2^-151 or more rounds to 2^-126 and stays, what is less becomes zero. A result rounded to
+/// the step of subnormals leaves that open for 2^-126 alone.
 inline constexpr double kTiny = 0x1p-126 - 0x1p-151;
+inline constexpr std::uint32_t kLeastNormal = 0x00800000U;
 
-/// The rounded result, or a zero of its sign if the exact one, sum + lost, is too small.
-DSV4_FN float flush_tiny(float rounded, double sum, double lost) {
+/// Whether the exact sum + lost is below kTiny.
+DSV4_FN bool is_tiny(double sum, double lost) {
   const double magnitude = sum < 0 ? -sum : sum;
-  const bool below = magnitude < kTiny || (magnitude == kTiny && (sum < 0 ? lost > 0 : lost < 0));
-  return below ? from_bits(to_bits(rounded) & 0x80000000U) : canonical_nan(rounded);
+  return magnitude < kTiny || (magnitude == kTiny && (sum < 0 ? lost > 0 : lost < 0));
+}
+DSV4_FN bool is_least_normal(float value) {
+  return (to_bits(value) & 0x7FFFFFFFU) == kLeastNormal;
 }
 
 /// Sums that are too small are exact.
@@ -27,20 +31,28 @@ DSV4_FN float add_ftz(float a, float b) {
 DSV4_FN float mul_ftz(float a, float b) {
   const float x = flush(a);
   const float y = flush(b);
-  return flush_tiny(x * y, static_cast<double>(x) * static_cast<double>(y), 0.0);  // exact in double
+  const float rounded = x * y;
+  // Exact in double.
+  if (is_least_normal(rounded) && is_tiny(static_cast<double>(x) * static_cast<double>(y), 0.0))
+    return from_bits(to_bits(rounded) & 0x80000000U);
+  return canonical_nan(flush(rounded));
 }
 /// a * b + c, one rounding.
 DSV4_FN float fma_ftz(float a, float b, float c) {
   const float x = flush(a);
   const float y = flush(b);
   const float z = flush(c);
-  // The product is exact in double; TwoSum gives the sum and what it lost.
-  const double product = static_cast<double>(x) * static_cast<double>(y);
-  const double addend = static_cast<double>(z);
-  const double sum = product + addend;
-  const double shadow = sum - product;
-  const double lost = (product - (sum - shadow)) + (addend - shadow);
-  return flush_tiny(fma(x, y, z), sum, lost);
+  const float rounded = fma(x, y, z);
+  if (is_least_normal(rounded)) {
+    // The product is exact in double; TwoSum gives the sum and what it lost.
+    const double product = static_cast<double>(x) * static_cast<double>(y);
+    const double addend = static_cast<double>(z);
+    const double sum = product + addend;
+    const double shadow = sum - product;
+    const double lost = (product - (sum - shadow)) + (addend - shadow);
+    if (is_tiny(sum, lost)) return from_bits(to_bits(rounded) & 0x80000000U);
+  }
+  return canonical_nan(flush(rounded));
 }
 
 }  // namespace dsv4::arith::hopper
