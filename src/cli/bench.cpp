@@ -102,7 +102,7 @@ class Bench {
         repeat_(options.repeat),
         with_peaks_(with_peaks) {
     const scenario::Scenario scenario = scenario::parse_scenario(script(options, tokens), "bench");
-    engine_ = engine_factory()("reference", plan_.config, weights_of(scenario, plan_.config),
+    engine_ = engine_factory(options.compute.engine)("reference", plan_.config, weights_of(scenario, plan_.config),
                                hidden_of(scenario, plan_.config));
     engine_->want({});
     wrap_stages();

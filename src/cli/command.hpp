@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/engines.hpp"
+
 namespace dsv4::cli {
 
 /// Options before the command.
@@ -30,10 +32,11 @@ void add_list(CLI::App& app, Shared& shared, Action& action);
 void add_bench(CLI::App& app, Shared& shared, Action& action);
 void add_probe(CLI::App& app, Shared& shared, Action& action);
 
-/// `--threads` and `--isa` of commands that compute.
+/// `--threads`, `--isa`, `--device` and `--graph` of commands that compute.
 struct ComputeOptions {
   int threads = 0;  ///< 0: all
   std::string isa;  ///< empty: the best one
+  EngineOptions engine;
 };
 void add_compute_options(CLI::App& command, ComputeOptions& options);
 void apply(const ComputeOptions& options);

@@ -16,6 +16,11 @@ void add_compute_options(CLI::App& command, ComputeOptions& options) {
       ->check(CLI::Range(1, 1024));
   command.add_option("--isa", options.isa, "Instruction set: v2, v3 or v4 (results do not depend on it)")
       ->type_name("NAME");
+  command.add_option("--device", options.engine.device, "Number of the device, for the engine cuda")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--graph", options.engine.graphs,
+                   "Engine cuda: steps of one row a request run through captured graphs");
 }
 
 void apply(const ComputeOptions& options) {

@@ -18,32 +18,35 @@ namespace dsv4::cli {
 namespace {
 
 using Maker = std::unique_ptr<Engine> (*)(const RunConfig&, std::shared_ptr<const WeightSource>,
-                                          std::shared_ptr<const HiddenSource>);
+                                          std::shared_ptr<const HiddenSource>, const EngineOptions&);
 
 struct EngineRow {
   const char* name;
   Maker make;  ///< null: known, but not part of this build
+  bool has_options = false;
 };
 
 constexpr std::array kEngines{
     EngineRow{"reference",
               [](const RunConfig& config, std::shared_ptr<const WeightSource> weights,
-                 std::shared_ptr<const HiddenSource> hidden) {
+                 std::shared_ptr<const HiddenSource> hidden, const EngineOptions&) {
                 return reference::make_reference_engine(config, std::move(weights), std::move(hidden));
               }},
     EngineRow{"wide",
               [](const RunConfig& config, std::shared_ptr<const WeightSource> weights,
-                 std::shared_ptr<const HiddenSource> hidden) {
+                 std::shared_ptr<const HiddenSource> hidden, const EngineOptions&) {
                 return wide::make_wide_engine(config, std::move(weights), std::move(hidden));
               }},
 #ifdef DSV4_HAS_CUDA
     EngineRow{"cuda",
               [](const RunConfig& config, std::shared_ptr<const WeightSource> weights,
-                 std::shared_ptr<const HiddenSource> hidden) {
-                return gpu::make_cuda_engine(config, std::move(weights), std::move(hidden));
-              }},
+                 std::shared_ptr<const HiddenSource> hidden, const EngineOptions& options) {
+                return gpu::make_cuda_engine(config, std::move(weights), std::move(hidden),
+                                             {options.device, options.graphs});
+              },
+              true},
 #else
-    EngineRow{"cuda", nullptr},
+    EngineRow{"cuda", nullptr, true},
 #endif
 };
 
@@ -63,10 +66,10 @@ const EngineRow& row(const std::string& name) {
 
 }  // namespace
 
-EngineFactory engine_factory() {
-  return [](const std::string& name, const RunConfig& config, std::shared_ptr<const WeightSource> weights,
-            std::shared_ptr<const HiddenSource> hidden) {
-    return row(name).make(config, std::move(weights), std::move(hidden));
+EngineFactory engine_factory(const EngineOptions& options) {
+  return [options](const std::string& name, const RunConfig& config,
+                   std::shared_ptr<const WeightSource> weights, std::shared_ptr<const HiddenSource> hidden) {
+    return row(name).make(config, std::move(weights), std::move(hidden), options);
   };
 }
 
@@ -80,6 +83,22 @@ std::vector<std::string> engine_names() {
 
 void check_engine_name(const std::string& name) {
   row(name);
+}
+
+void check_engine_options(const EngineOptions& options, const std::vector<std::string>& names) {
+  if (options.device == 0 && !options.graphs) return;
+  for (const EngineRow& engine : kEngines) {
+    if (engine.has_options && std::ranges::find(names, engine.name) != names.end()) return;
+  }
+  throw UsageError("--device and --graph are for the engine 'cuda', which does not take part here");
+}
+
+std::vector<std::string> device_names() {
+#ifdef DSV4_HAS_CUDA
+  return gpu::cuda_devices();
+#else
+  return {};
+#endif
 }
 
 std::shared_ptr<const WeightSource> weights_of(const scenario::Scenario& scenario, const RunConfig& config) {

@@ -46,10 +46,11 @@ template <class Use>
 bool for_each_record(const GoldenOptions& options, const Shared& shared, Use use) {
   apply(options.compute);
   check_engine_name(options.engine);
+  check_engine_options(options.compute.engine, {options.engine});
   const std::vector<golden::Case> chosen = golden::cases_matching(options.case_glob);
   oracle::Progress progress("golden", static_cast<std::int64_t>(chosen.size()), "cases", !shared.quiet);
   for (const golden::Case& one : chosen) {
-    use(golden::record(one, options.engine, engine_factory()));
+    use(golden::record(one, options.engine, engine_factory(options.compute.engine)));
     progress.advance(1, one.name);
     if (oracle::interrupted()) return false;
   }

@@ -145,6 +145,16 @@ void list_engines(bool json) {
   }
 }
 
+void list_devices(bool json) {
+  const std::vector<std::string> devices = device_names();
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (json)
+      print_json_line({{"type", "device"}, {"device", i}, {"name", devices[i]}});
+    else
+      fmt::print("{:<4} {}\n", i, devices[i]);
+  }
+}
+
 int run(const std::string& what, bool json) {
   if (what == "stages")
     list_stages(json);
@@ -158,6 +168,8 @@ int run(const std::string& what, bool json) {
     list_scenarios(json);
   else if (what == "coverage")
     list_coverage(json);
+  else if (what == "devices")
+    list_devices(json);
   else
     list_engines(json);
   return kDone;
@@ -168,11 +180,11 @@ int run(const std::string& what, bool json) {
 void add_list(CLI::App& app, Shared& shared, Action& action) {
   auto what = std::make_shared<std::string>();
   CLI::App* const command =
-      app.add_subcommand("list", "Names: stages, tensors, profiles, models, scenarios, coverage, engines");
+      app.add_subcommand("list", "Names: stages, tensors, profiles, models, scenarios, coverage, engines, devices");
   command->footer("Examples:\n  dsv4-oracle list tensors\n  dsv4-oracle list coverage --json");
   command->add_option("what", *what, "What to list")
       ->required()
-      ->check(CLI::IsMember({"stages", "tensors", "profiles", "models", "scenarios", "coverage", "engines"}));
+      ->check(CLI::IsMember({"stages", "tensors", "profiles", "models", "scenarios", "coverage", "engines", "devices"}));
   command->callback(
       [what, &shared, &action] { action = [what, &shared] { return run(*what, shared.json); }; });
 }

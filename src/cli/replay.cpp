@@ -78,6 +78,7 @@ int run(const ReplayOptions& options, const Shared& shared) {
     throw UsageError("replay: a scenario or --resume is needed");
   apply(options.compute);
   check_engine_name(options.engine);
+  check_engine_options(options.compute.engine, {options.engine, options.against});
   const std::vector<scenario::Scenario> runs = scenarios_of(options);
   const std::unique_ptr<report::Reporter> reporter =
       shared.json ? report::json_reporter(std::cout)

@@ -94,7 +94,7 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
     weights_ = weights_of(scenario, side->plan.config);
     hidden_ = hidden_of(scenario, side->plan.config);
   }
-  side->engine = engine_factory()(engine, side->plan.config, weights_, hidden_);
+  side->engine = engine_factory(options_.compute.engine)(engine, side->plan.config, weights_, hidden_);
   side->runner = std::make_unique<oracle::Runner>(*side->engine, gathered_);
   std::size_t first = 0;
   if (!options_.resume.empty()) {
@@ -158,6 +158,12 @@ void ReplayRun::set_up_reference() {
   check_engine_name(options_.against);
   reference_ = make_side(options_.against, reference_profile_);
   reference_source_ = reference_->source.get();
+}
+
+/// Where one of two engines has graphs, the other runs their steps as plain ones: the rows are the same.
+void ReplayRun::share_graph_steps() {
+  if (!reference_ || subject_->engine->info().graphs == reference_->engine->info().graphs) return;
+  oracle::run_graphs_as_steps(subject_->engine->info().graphs ? reference_->plan : subject_->plan);
 }
 
 void ReplayRun::set_up_comparison() {
@@ -307,7 +313,8 @@ bool ReplayRun::expectations_hold() {
     scenario.profile = subject_profile_;
     if (options_.seed) scenario.seed = *options_.seed;
     const compare::StepComparison comparison = sequential_->finish(
-        scenario::sequential_of(scenario), options_.engine, engine_factory(), weights_, hidden_);
+        scenario::sequential_of(scenario), options_.engine,
+        engine_factory(options_.compute.engine), weights_, hidden_);
     const compare::Totals totals = sequential_->totals();
     std::string detail = fmt::format("{} tensors and states compared", totals.compared);
     const bool same = totals.passed() && !totals.nothing_compared();
@@ -389,6 +396,7 @@ int ReplayRun::run() {
   choose_profiles();
   set_up_subject();
   set_up_reference();
+  share_graph_steps();
   set_up_comparison();
   set_up_dump();
   std::int64_t tokens = 0;

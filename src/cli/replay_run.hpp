@@ -36,6 +36,7 @@ class ReplayRun {
   void choose_profiles();
   void set_up_subject();
   void set_up_reference();
+  void share_graph_steps();
   void set_up_comparison();
   void set_up_dump();
   std::unique_ptr<Side> make_side(const std::string& engine, const Profile& profile);

@@ -297,13 +297,13 @@ void attention_core(const StageCall& call) {
 
   CoreProblem p{};
   p.q = engine.input(call.layer, TensorId::q).as<std::uint16_t>();
-  p.window = engine.input(call.layer, TensorId::window_slots).as<std::int32_t>();
   p.window_pages = engine.cache(call.layer, Cache::window);
+  p.window = engine.checked(call.layer, TensorId::window_slots, p.window_pages.rows * p.window_pages.page_rows);
   if (has_compressor(kind)) {
-    const DeviceTensor& compressed = engine.input(call.layer, TensorId::compressed_slots);
-    p.compressed = compressed.as<std::int32_t>();
-    p.compressed_width = compressed.shape[1];
     p.entry_pages = engine.cache(call.layer, Cache::entries);
+    p.compressed =
+        engine.checked(call.layer, TensorId::compressed_slots, p.entry_pages.rows * p.entry_pages.page_rows);
+    p.compressed_width = engine.input(call.layer, TensorId::compressed_slots).shape[1];
   }
   p.sink = engine.weights(call.layer).sink;
   p.heads = heads;

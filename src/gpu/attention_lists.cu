@@ -34,15 +34,17 @@ __global__ void window_kernel(ListProblem p, std::int32_t* slots, std::int32_t* 
   if (i % kWindow == 0) length[token] = min(position + 1, kWindow);
 }
 
-/// Item i is the selected entry i (CSA) or entry i itself (HCA, `selected` null).
+/// Item i is the selected entry i (CSA) or entry i itself (HCA, `selected` null). An entry that the token does not
+/// see has no place in its block table, so it gets no slot.
 __global__ void compressed_kernel(ListProblem p, const std::int32_t* selected, int topk, const std::int32_t* count,
                                   int ratio, std::int64_t width, std::int32_t* slots, std::int32_t* logical,
                                   std::int32_t* length) {
   const std::int64_t token = blockIdx.x;
-  const std::int32_t items = selected != nullptr ? count[token] : (p.position[token] + 1) / ratio;
+  const std::int32_t visible = (p.position[token] + 1) / ratio;
+  const std::int32_t items = selected != nullptr ? count[token] : visible;
   for (int i = static_cast<int>(threadIdx.x); i < width; i += static_cast<int>(blockDim.x)) {
     const std::int32_t entry = i >= items ? -1 : selected != nullptr ? selected[token * topk + i] : i;
-    slots[token * width + i] = entry < 0 ? -1 : physical(p, token, entry);
+    slots[token * width + i] = entry < 0 || entry >= visible ? -1 : physical(p, token, entry);
     logical[token * width + i] = entry;
   }
   if (threadIdx.x == 0) length[token] = items;
@@ -77,7 +79,7 @@ void attention_lists(const StageCall& call) {
   p.table_offset = csa ? layout.rows.entries_c4_table.device : layout.rows.entries_c128_table.device;
   p.page_rows = csa ? engine.config().cache.c4_page : engine.config().cache.c128_page;
   compressed_kernel<<<static_cast<unsigned>(tokens), 128, 0, engine.stream()>>>(
-      p, csa ? engine.input(call.layer, TensorId::selected).as<std::int32_t>() : nullptr, topk,
+      p, csa ? engine.checked(call.layer, TensorId::selected, layout.widest_c4) : nullptr, topk,
       csa ? engine.input(call.layer, TensorId::selected_count).as<std::int32_t>() : nullptr, ratio(kind), width,
       slots.as<std::int32_t>(), logical.as<std::int32_t>(), length.as<std::int32_t>());
   DSV4_LAUNCHED("compressed_kernel");

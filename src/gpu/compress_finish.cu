@@ -40,13 +40,7 @@ void compress_finish(const StageCall& call) {
                      TensorId::compress_page_bytes},
                     entry.as<std::uint16_t>(), n, cache, step.entry_slot.device);
   }
-  std::vector<NotedRow> written;
-  for (std::int64_t k = 0; k < n; ++k) {
-    const auto i = static_cast<std::size_t>(k);
-    written.push_back({static_cast<std::int32_t>(k), step.entry_slot.host[i], step.entry_request.host[i],
-                       step.entry_index.host[i]});
-  }
-  engine.note_writes(call.layer, call.stage, ids.entries, std::move(written),
+  engine.note_writes(call.layer, call.stage, ids.entries,
                      engine.input(call.layer, ids.page_bytes).data, n, cache.value_bytes + cache.scale_bytes);
 }
 

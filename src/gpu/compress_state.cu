@@ -24,6 +24,7 @@ __global__ void state_kernel(StateProblem p, const std::int32_t* rows, const std
   if (i >= count * p.channels) return;
   const std::int64_t k = i / p.channels;
   const int c = static_cast<int>(i % p.channels);
+  if (slots[k] < 0) return;  // padding
   const std::int64_t t = rows[k];
   const float kv = p.kv[t * p.channels + c];
   const float score = p.score[t * p.channels + c] + p.ape[p.position[t] % p.ratio * p.channels + c];
@@ -107,13 +108,8 @@ void compress_state(const StageCall& call) {
   }
   engine.publish_ints(call.layer, ids.state_slot, step.state_slot);
   engine.publish_ints(call.layer, ids.state_token, step.state_row);
-  std::vector<NotedRow> written;
-  for (std::int64_t k = 0; k < rows; ++k) {
-    const auto i = static_cast<std::size_t>(k);
-    written.push_back({static_cast<std::int32_t>(k), step.state_slot.host[i], step.state_request[i], step.state_position[i]});
-  }
-  engine.note_writes(call.layer, call.stage, ids.state, std::move(written), reinterpret_cast<const std::byte*>(packed),
-                     rows, parts * channels * static_cast<std::int64_t>(sizeof(float)));
+  engine.note_writes(call.layer, call.stage, ids.state, reinterpret_cast<const std::byte*>(packed), rows,
+                     parts * channels * static_cast<std::int64_t>(sizeof(float)));
 }
 
 }  // namespace dsv4::gpu

@@ -38,8 +38,8 @@ DeviceMatrix upload(DeviceMemory& memory, const std::string& name, const Matrix&
 }  // namespace
 
 std::unique_ptr<Engine> make_cuda_engine(const RunConfig& config, std::shared_ptr<const WeightSource> weights,
-                                         std::shared_ptr<const HiddenSource> hidden, int device) {
-  return std::make_unique<CudaEngine>(config, std::move(weights), std::move(hidden), device);
+                                         std::shared_ptr<const HiddenSource> hidden, const CudaOptions& options) {
+  return std::make_unique<CudaEngine>(config, std::move(weights), std::move(hidden), options);
 }
 
 std::vector<std::string> cuda_devices() {
@@ -55,17 +55,23 @@ std::vector<std::string> cuda_devices() {
 }
 
 CudaEngine::CudaEngine(const RunConfig& config, std::shared_ptr<const WeightSource> weights,
-                       std::shared_ptr<const HiddenSource> hidden, int device)
-    : Engine(config), device_(device), weight_source_(std::move(weights)), hidden_(std::move(hidden)) {
+                       std::shared_ptr<const HiddenSource> hidden, const CudaOptions& options)
+    : Engine(config), options_(options), weight_source_(std::move(weights)), hidden_(std::move(hidden)) {
   check_profile();
   const std::vector<std::string> devices = cuda_devices();
   if (devices.empty()) throw SubjectError("no CUDA device: the engine 'cuda' needs an NVIDIA GPU and its driver");
-  if (device < 0 || device >= static_cast<int>(devices.size())) {
-    throw SubjectError("no CUDA device " + std::to_string(device) + ": there are " + std::to_string(devices.size()));
+  if (options.device < 0 || options.device >= static_cast<int>(devices.size())) {
+    std::string known;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      known += (i == 0 ? "" : ", ") + std::to_string(i) + " (" + devices[i] + ")";
+    }
+    throw SubjectError("no CUDA device " + std::to_string(options.device) + "; there are: " + known);
   }
-  device_name_ = devices[static_cast<std::size_t>(device)];
-  DSV4_CUDA(cudaSetDevice(device_));
+  device_name_ = devices[static_cast<std::size_t>(options.device)];
+  DSV4_CUDA(cudaSetDevice(options.device));
   DSV4_CUDA(cudaStreamCreate(&stream_));
+  DSV4_CUDA(cudaStreamCreate(&copy_stream_));
+  report_ = memory_.get<std::uint64_t>("guard/report", 1);
   const std::size_t layers = config_.layers.size();
   weights_.resize(layers);
   caches_.resize(layers);
@@ -78,10 +84,20 @@ CudaEngine::CudaEngine(const RunConfig& config, std::shared_ptr<const WeightSour
 }
 
 CudaEngine::~CudaEngine() {
-  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  for (cudaStream_t stream : {stream_, copy_stream_}) {
+    if (stream == nullptr) continue;
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+  }
+  for (cudaEvent_t event : events_) cudaEventDestroy(event);
 }
 
-EngineInfo CudaEngine::info() const { return {"cuda", true, true, false, device_name_}; }
+EngineInfo CudaEngine::info() const { return {"cuda", true, true, true, device_name_}; }
+
+void CudaEngine::want(const TensorSet& wanted) {
+  Engine::want(wanted);
+  prefetch_ = true;
+}
 
 void CudaEngine::check_profile() const {
   const Profile& p = config_.profile;
@@ -150,8 +166,20 @@ void CudaEngine::make_caches() {
 StageFunction CudaEngine::guarded(StageFunction stage) {
   return [this, stage = std::move(stage)](const StageCall& call) {
     published_now_.clear();
+    if (replaying_ != nullptr) {
+      publish_recorded(call);
+      start_copies(call.layer);
+      return;
+    }
+    read_ahead_.bytes.clear();
+    stage_ = call.stage;
     stage(call);
     blank_padding(call.layer);
+    if (capturing_) {
+      record_stage(call);
+    } else if (building_ == nullptr) {
+      start_copies(call.layer);
+    }
   };
 }
 
@@ -215,12 +243,22 @@ const DeviceWeights& CudaEngine::weights(int layer) {
 }
 
 void CudaEngine::begin_step(const StepPlan& plan) {
-  if (plan.kind == StepKind::graph) throw SubjectError("engine cuda has no graphs (step at " + plan.source + ")");
-  DSV4_CUDA(cudaSetDevice(device_));
+  DSV4_CUDA(cudaSetDevice(options_.device));
+  if (stepping_) {  // the last step was given up: its copies may be under way
+    DSV4_CUDA(cudaStreamSynchronize(stream_));
+    DSV4_CUDA(cudaStreamSynchronize(copy_stream_));
+  }
   plan_ = &plan;
+  stepping_ = true;
+  replaying_ = nullptr;
   for (auto& map : tensors_) map.clear();
   for (auto& list : noted_) list.clear();
   for (auto& list : writes_) list.clear();
+  sent_.reset();
+  received_.reset();
+  events_used_ = 0;
+  read_ahead_.bytes.clear();
+  DSV4_CUDA(cudaMemsetAsync(report_, 0xFF, sizeof *report_, stream_));
   for (const PageCopy& copy : plan.copies) {
     for_each_cache_of(copy.pool, [&](CacheMemory& memory) {
       std::byte* to = memory.data + copy.to * memory.pitch;
@@ -233,10 +271,25 @@ void CudaEngine::begin_step(const StepPlan& plan) {
                                 cudaMemcpyDeviceToDevice, stream_));
     });
   }
-  layout_ = std::make_unique<StepLayout>(config_, plan, memory_, stream_);
+  if (runs_as_graph(plan)) return run_graph(plan);
+  layout_ = std::make_unique<StepLayout>(config_, plan);
+  place_layout("step/layout");
+}
+
+void CudaEngine::place_layout(const std::string& buffer) {
+  const std::vector<std::int32_t> packed = layout_->packed();
+  const std::size_t bytes = packed.size() * sizeof(std::int32_t);
+  auto* device = memory_.get<std::int32_t>(buffer, packed.size());
+  std::byte* const sent = sent_.take(bytes);
+  std::memcpy(sent, packed.data(), bytes);
+  DSV4_CUDA(cudaMemcpyAsync(device, sent, bytes, cudaMemcpyHostToDevice, stream_));
+  layout_->place(device);
 }
 
 void CudaEngine::end_step(const StepPlan& plan) {
+  read_ahead_.bytes.clear();
+  keep_inputs(plan);
+  stepping_ = false;
   for (const RequestStep& request : plan.requests) {  // online C128: the accepted bank becomes the committed one
     const std::int32_t accepted = request.committed - request.begin;
     if (!request.verify || accepted <= 0) continue;
@@ -257,7 +310,34 @@ void CudaEngine::end_step(const StepPlan& plan) {
     for (const std::int32_t base : plan.poison->state_bases) fill_state_base(base, plan.poison->value);
   }
   DSV4_CUDA(cudaStreamSynchronize(stream_));
+  DSV4_CUDA(cudaStreamSynchronize(copy_stream_));
   memory_.verify_canaries(stream_);
+  check_report(plan);
+}
+
+const std::int32_t* CudaEngine::checked(int layer, TensorId id, std::int64_t limit) {
+  const DeviceTensor& indices = input(layer, id);
+  auto* out = memory_.get<std::int32_t>("checked/" + path(id), static_cast<std::size_t>(indices.elements()));
+  index_limits_[{layer, id}] = limit;
+  check_indices(indices.as<std::int32_t>(), out, indices.elements(), limit, {layer, stage_, id}, report_, stream_);
+  return out;
+}
+
+void CudaEngine::check_report(const StepPlan& plan) {
+  std::uint64_t report = kNothingReported;
+  DSV4_CUDA(cudaMemcpy(&report, report_, sizeof report, cudaMemcpyDeviceToHost));
+  if (report == kNothingReported) return;
+  const IndexSite site = site_of(report);
+  const std::uint64_t element = element_of(report);
+  const DeviceTensor& indices = input(site.layer, site.tensor);
+  std::int32_t value = 0;
+  DSV4_CUDA(cudaMemcpy(&value, indices.as<std::int32_t>() + element, sizeof value, cudaMemcpyDeviceToHost));
+  const auto row = static_cast<std::uint64_t>(indices.shape.size() > 1 ? indices.shape[1] : 1);
+  throw SubjectError("step " + std::to_string(plan.index) + " (" + plan.source + "), layer " + std::to_string(site.layer) +
+                     ", " + std::string(name(site.stage)) + ": " + path(site.tensor) + " row " +
+                     std::to_string(element / row) + ", item " + std::to_string(element % row) + " is " +
+                     std::to_string(value) + ", outside -1.." +
+                     std::to_string(index_limits_[{site.layer, site.tensor}] - 1));
 }
 
 void CudaEngine::for_each_cache_of(Pool pool, const std::function<void(CacheMemory&)>& visit) {
@@ -314,6 +394,23 @@ const CacheMemory& CudaEngine::cache(int layer, Cache which) const {
 }
 CacheMemory& CudaEngine::cache_of(int layer, Cache which) {
   return caches_.at(static_cast<std::size_t>(layer))[static_cast<std::size_t>(which)];
+}
+
+/// What a restore step of a chained run needs later: the inputs of upper layers.
+void CudaEngine::keep_inputs(const StepPlan& plan) {
+  if (!config_.chain || (plan.kind != StepKind::compute && plan.kind != StepKind::graph)) return;
+  const auto dim = static_cast<std::size_t>(config_.geometry.dim);
+  for (int layer = 1; layer < static_cast<int>(config_.layers.size()); ++layer) {
+    const auto& map = tensors_[static_cast<std::size_t>(layer)];
+    const auto found = map.find(static_cast<int>(TensorId::hidden));
+    if (found == map.end()) continue;
+    const auto hidden = host_tensor(layer, TensorId::hidden, found->second).as<std::uint16_t>();
+    for (std::size_t t = 0; t < plan.rows.size(); ++t) {
+      if (plan.rows[t].request < 0) continue;
+      const auto row = hidden.begin() + static_cast<std::ptrdiff_t>(t * dim);
+      keep_input(layer, plan.rows[t].content, {row, row + static_cast<std::ptrdiff_t>(dim)});
+    }
+  }
 }
 
 const std::vector<std::uint16_t>* CudaEngine::kept_input(int layer, std::uint64_t content) const {

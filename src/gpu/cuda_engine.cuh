@@ -1,38 +1,31 @@
 /// The CUDA engine: device caches, published tensors, weights, and the stage table.
 ///
 /// One file a stage holds the stage's function and its kernels. Caches, state and block tables live on the device
-/// between steps; a tensor comes back to the host only when somebody asks for it.
+/// between steps; a tensor comes back to the host only when somebody wants it, on a stream of its own.
+///
+/// Stage functions must allow capture into a graph (step_graph.cuh): no host copy, no wait, sizes from layout()
+/// alone.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "gpu/device_memory.cuh"
+#include "gpu/engine.hpp"
+#include "gpu/guard.cuh"
 #include "gpu/linear.cuh"
 #include "gpu/row_math.cuh"
+#include "gpu/step_graph.cuh"
 #include "gpu/step_layout.cuh"
 #include "model/engine.hpp"
 
 namespace dsv4::gpu {
-
-/// A tensor in device memory.
-struct DeviceTensor {
-  DType dtype = DType::uint8;
-  std::vector<std::int64_t> shape;
-  std::byte* data = nullptr;
-
-  std::int64_t elements() const { return Tensor::count(shape); }
-  std::size_t size_in_bytes() const { return static_cast<std::size_t>(elements()) * size_bytes(dtype); }
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(data);
-  }
-};
 
 /// Byte layout of one cache's pages, or of its state rows, and where they are.
 struct CacheMemory {
@@ -69,13 +62,23 @@ struct NotedRow {
   std::int32_t row, slot, request, index;
 };
 
+/// Rows of a cache that were read with the one that was asked for: whoever reads a cache reads it in order.
+struct ReadAhead {
+  int layer = -1;
+  Cache cache{};
+  std::int64_t first = 0;
+  std::int64_t next = 0;         ///< the row behind the last one that was asked for
+  std::vector<std::byte> bytes;  ///< from row `first` on; empty: stale
+};
+
 class CudaEngine : public Engine {
  public:
   CudaEngine(const RunConfig& config, std::shared_ptr<const WeightSource> weights,
-             std::shared_ptr<const HiddenSource> hidden, int device);
+             std::shared_ptr<const HiddenSource> hidden, const CudaOptions& options);
   ~CudaEngine() override;
 
   EngineInfo info() const override;
+  void want(const TensorSet& wanted) override;
   void begin_step(const StepPlan& plan) override;
   void end_step(const StepPlan& plan) override;
   const Tensor* tensor(int layer, TensorId id) const override;
@@ -105,10 +108,17 @@ class CudaEngine : public Engine {
   void publish_ints(int layer, TensorId id, const Ints& values);
   RopeRows token_rope(int layer);
   RopeRows entry_rope(int layer, const CompressorStep& step);
-  /// Notes rows that a stage wrote: their bytes are rows of `bytes` [count, row_bytes] on the device, which is
-  /// copied, so that later changes of it do not matter.
-  void note_writes(int layer, Stage stage, Cache cache, std::vector<NotedRow> rows, const std::byte* bytes,
-                   std::int64_t count, std::int64_t row_bytes);
+  /// Notes that a stage wrote rows into a cache: those of noted_rows(). Their bytes are rows of `bytes`
+  /// [count, row_bytes] on the device, which is copied, so that later changes of it do not matter.
+  void note_writes(int layer, Stage stage, Cache cache, const std::byte* bytes, std::int64_t count,
+                   std::int64_t row_bytes);
+  /// An int32 tensor of this step as indices below `limit`: a copy in which what lies outside is -1 (left out).
+  /// The first such value makes end_step throw a SubjectError with its coordinate.
+  const std::int32_t* checked(int layer, TensorId id, std::int64_t limit);
+  /// The layer's rows of hidden states are put into its tensor before the graph of the step starts.
+  bool hidden_given() const { return building_ != nullptr; }
+  /// Rows of hidden states [rows, dim] of a layer that is not chained, or of a restore, into page-locked memory.
+  std::byte* fetch_hidden(const StepPlan& plan, int layer);
   const HiddenSource& hidden() const { return *hidden_; }
   /// Layer inputs kept for recomputation in chained runs, by content id; null if unknown.
   const std::vector<std::uint16_t>* kept_input(int layer, std::uint64_t content) const;
@@ -119,13 +129,8 @@ class CudaEngine : public Engine {
     DeviceTensor device;
     mutable Tensor host;
     mutable bool on_host = false;
-  };
-  struct NotedWrites {
-    Stage stage;
-    Cache cache;
-    std::vector<NotedRow> rows;
-    std::byte* bytes;  // device copy
-    std::int64_t count, row_bytes;
+    std::byte* pinned = nullptr;    // the host bytes once `copied` has happened, or null
+    cudaEvent_t copied = nullptr;
   };
 
   void make_table();
@@ -133,17 +138,40 @@ class CudaEngine : public Engine {
   void check_profile() const;
   StageFunction guarded(StageFunction stage);
   void blank_padding(int layer);
+  std::vector<NotedRow> noted_rows(int layer, Stage stage) const;
+  void place_layout(const std::string& buffer);
+  void keep_inputs(const StepPlan& plan);
+
+  // Graphs.
+  bool runs_as_graph(const StepPlan& plan) const;
+  void run_graph(const StepPlan& plan);
+  void capture(StepGraph& graph, std::int64_t rows, const Capacity& capacity);
+  void walk_stages(const StepPlan& plan);
+  void record_stage(const StageCall& call);
+  void publish_recorded(const StageCall& call);
+  bool in_graph() const { return building_ != nullptr || (stepping_ && replaying_ != nullptr); }
+  [[noreturn]] void refuse_in_graph(const char* what) const;
+
+  // Host copies.
+  std::vector<std::int64_t> true_shape(int layer, TensorId id, const DeviceTensor& tensor) const;
+  void copy_out(int layer, TensorId id, const DeviceTensor& tensor, std::byte* host, cudaStream_t stream) const;
+  void start_copies(int layer);
+  const Tensor& host_tensor(int layer, TensorId id, const Published& entry) const;
+  cudaEvent_t next_event();
+  void check_report(const StepPlan& plan);
   CacheMemory& cache_of(int layer, Cache which);
-  void read_slot(const CacheMemory& memory, std::int64_t slot, std::byte* host) const;
+  std::vector<std::byte> gather_rows(const CacheMemory& memory, std::span<const std::int64_t> slots) const;
   void write_slot(const CacheMemory& memory, std::int64_t slot, const std::byte* host);
-  bool state_is_rows(int layer, Cache cache) const;
   void fill_page(Pool pool, std::int32_t page, std::uint8_t value);
   void fill_state_base(std::int32_t base, std::uint8_t value);
   void for_each_cache_of(Pool pool, const std::function<void(CacheMemory&)>& visit);
 
-  int device_;
+  CudaOptions options_;
   std::string device_name_;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t copy_stream_ = nullptr;
+  std::vector<cudaEvent_t> events_;
+  std::size_t events_used_ = 0;  // in this step
   mutable DeviceMemory memory_;
   std::shared_ptr<const WeightSource> weight_source_;
   std::shared_ptr<const HiddenSource> hidden_;
@@ -154,6 +182,17 @@ class CudaEngine : public Engine {
   std::vector<std::unordered_map<int, Published>> tensors_;
   std::vector<std::vector<NotedWrites>> noted_;
   mutable std::vector<std::vector<Write>> writes_;
+  mutable PinnedMemory sent_, received_;  // host sides of this step's copies
+  bool prefetch_ = false;                 // somebody said what is wanted
+  std::map<std::int64_t, StepGraph> graphs_;  // by row count
+  StepGraph* building_ = nullptr;   // stages run for the graph: warm-up, then capture
+  bool capturing_ = false;
+  bool stepping_ = false;  // between begin_step and end_step
+  const StepGraph* replaying_ = nullptr;  // this step's stages have run
+  mutable ReadAhead read_ahead_;
+  Stage stage_{};                    // that runs
+  std::uint64_t* report_ = nullptr;  // device, see guard.cuh
+  std::map<std::pair<int, TensorId>, std::int64_t> index_limits_;
   std::vector<std::map<std::uint64_t, std::vector<std::uint16_t>>> kept_inputs_;
   std::vector<TensorId> published_now_;  // by the stage that runs, for padding
 };

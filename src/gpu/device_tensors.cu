@@ -1,13 +1,15 @@
-/// Tensors, writes and cache rows of the CUDA engine as the host sees them.
+/// Tensors and writes of the CUDA engine as the host sees them.
 #include <algorithm>
 #include <cstring>
 
 #include "gpu/check.cuh"
 #include "gpu/cuda_engine.cuh"
-#include "model/layout.hpp"
 
 namespace dsv4::gpu {
 namespace {
+
+/// Page-locked memory for copies that nobody may come to ask for.
+constexpr std::size_t kMostPrefetched = std::size_t{256} << 20;
 
 __global__ void blank_rows(std::byte* data, std::int64_t row_bytes, const std::int32_t* position,
                            std::int64_t tokens, int value) {
@@ -37,6 +39,7 @@ DeviceTensor& CudaEngine::publish(int layer, TensorId id, DType dtype, std::vect
   entry.device.shape = std::move(shape);
   entry.device.data = memory_.get<std::byte>(buffer_name(layer, id), entry.device.size_in_bytes());
   entry.on_host = false;
+  entry.pinned = nullptr;
   published_now_.push_back(id);
   return entry.device;
 }
@@ -48,7 +51,7 @@ void CudaEngine::publish_ints(int layer, TensorId id, const Ints& values) {
 
 void CudaEngine::blank_padding(int layer) {
   const auto& position = layout_->rows.position;
-  if (std::ranges::find(position.host, -1) == position.host.end()) return;
+  if (building_ == nullptr && std::ranges::find(position.host, -1) == position.host.end()) return;
   for (const TensorId id : published_now_) {
     if (!dsv4::info(id).dims.starts_with("token")) continue;
     const DeviceTensor& tensor = input(layer, id);
@@ -60,23 +63,101 @@ void CudaEngine::blank_padding(int layer) {
   }
 }
 
+/// In a graph's step, tensors have the graph's capacity: this is what the step fills of them.
+std::vector<std::int64_t> CudaEngine::true_shape(int layer, TensorId id, const DeviceTensor& tensor) const {
+  std::vector<std::int64_t> shape = tensor.shape;
+  if (replaying_ == nullptr) return shape;
+  const TensorInfo& about = dsv4::info(id);
+  const bool csa = kind(layer) == LayerKind::csa;
+  const Capacity& widest = layout_->true_widest;
+  const bool indexer = about.stage == Stage::indexer_state || about.stage == Stage::indexer_pool ||
+                       about.stage == Stage::indexer_finish;
+  if (about.dims.starts_with("entry")) shape[0] = layout_->compressor(kind(layer), indexer).true_entries;
+  if (about.dims.starts_with("row")) shape[0] = layout_->compressor(kind(layer), indexer).true_state_rows;
+  if (id == TensorId::scores) shape[1] = widest.c4;
+  if (id == TensorId::compressed_slots || id == TensorId::compressed_logical) {
+    shape[1] = csa ? std::min(geometry().index_topk, widest.c4) : widest.c128;
+  }
+  return shape;
+}
+
+void CudaEngine::copy_out(int layer, TensorId id, const DeviceTensor& tensor, std::byte* host, cudaStream_t stream) const {
+  const std::vector<std::int64_t> shape = true_shape(layer, id, tensor);
+  const std::size_t element = size_bytes(tensor.dtype);
+  const auto bytes = static_cast<std::size_t>(Tensor::count(shape)) * element;
+  if (bytes == 0) return;
+  if (shape.size() < 2 || shape[1] == tensor.shape[1]) {  // the front of the buffer
+    DSV4_CUDA(cudaMemcpyAsync(host, tensor.data, bytes, cudaMemcpyDeviceToHost, stream));
+    return;
+  }
+  require(shape.size() == 2, "cuda engine: only matrices are trimmed to fewer columns");
+  DSV4_CUDA(cudaMemcpy2DAsync(host, static_cast<std::size_t>(shape[1]) * element, tensor.data,
+                              static_cast<std::size_t>(tensor.shape[1]) * element,
+                              static_cast<std::size_t>(shape[1]) * element, static_cast<std::size_t>(shape[0]),
+                              cudaMemcpyDeviceToHost, stream));
+}
+
+cudaEvent_t CudaEngine::next_event() {
+  if (events_used_ == events_.size()) {
+    cudaEvent_t event = nullptr;
+    DSV4_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    events_.push_back(event);
+  }
+  return events_[events_used_++];
+}
+
+/// Copies what the stage published, and is wanted, to the host while later stages compute. Nothing writes a
+/// tensor again in its step but set_tensor, which waits.
+void CudaEngine::start_copies(int layer) {
+  if (!prefetch_) return;
+  auto& map = tensors_.at(static_cast<std::size_t>(layer));
+  cudaEvent_t done = nullptr;
+  for (const TensorId id : published_now_) {
+    if (!wanted_.test(static_cast<std::size_t>(id))) continue;
+    Published& entry = map.at(static_cast<int>(id));
+    const auto bytes = static_cast<std::size_t>(Tensor::count(true_shape(layer, id, entry.device))) *
+                       size_bytes(entry.device.dtype);
+    if (bytes == 0 || received_.taken() + bytes > kMostPrefetched) continue;
+    if (done == nullptr) {
+      const cudaEvent_t ready = next_event();
+      done = next_event();
+      DSV4_CUDA(cudaEventRecord(ready, stream_));
+      DSV4_CUDA(cudaStreamWaitEvent(copy_stream_, ready, 0));
+    }
+    entry.pinned = received_.take(bytes);
+    entry.copied = done;
+    copy_out(layer, id, entry.device, entry.pinned, copy_stream_);
+  }
+  if (done != nullptr) DSV4_CUDA(cudaEventRecord(done, copy_stream_));
+}
+
+const Tensor& CudaEngine::host_tensor(int layer, TensorId id, const Published& entry) const {
+  if (entry.on_host) return entry.host;
+  entry.host = Tensor(entry.device.dtype, true_shape(layer, id, entry.device));
+  const std::span<std::byte> bytes = entry.host.bytes();
+  if (entry.pinned != nullptr) {
+    DSV4_CUDA(cudaEventSynchronize(entry.copied));
+    std::memcpy(bytes.data(), entry.pinned, bytes.size());
+  } else {
+    copy_out(layer, id, entry.device, bytes.data(), stream_);
+    DSV4_CUDA(cudaStreamSynchronize(stream_));
+  }
+  entry.on_host = true;
+  return entry.host;
+}
+
 const Tensor* CudaEngine::tensor(int layer, TensorId id) const {
+  if (building_ != nullptr) refuse_in_graph("a tensor was read");
   const auto& map = tensors_.at(static_cast<std::size_t>(layer));
   const auto found = map.find(static_cast<int>(id));
-  if (found == map.end() || !wanted(id)) return nullptr;
-  const Published& entry = found->second;
-  if (!entry.on_host) {
-    entry.host = Tensor(entry.device.dtype, entry.device.shape);
-    DSV4_CUDA(cudaMemcpyAsync(entry.host.bytes().data(), entry.device.data, entry.device.size_in_bytes(),
-                              cudaMemcpyDeviceToHost, stream_));
-    DSV4_CUDA(cudaStreamSynchronize(stream_));
-    entry.on_host = true;
-  }
-  return &entry.host;
+  return found == map.end() || !wanted(id) ? nullptr : &host_tensor(layer, id, found->second);
 }
 
 void CudaEngine::set_tensor(int layer, TensorId id, Tensor value) {
+  if (in_graph()) refuse_in_graph("a tensor was replaced");
   Published& entry = tensors_.at(static_cast<std::size_t>(layer))[static_cast<int>(id)];
+  if (entry.pinned != nullptr) DSV4_CUDA(cudaEventSynchronize(entry.copied));
+  entry.pinned = nullptr;
   entry.device.dtype = value.dtype();
   entry.device.shape = value.shape();
   entry.device.data = memory_.get<std::byte>(buffer_name(layer, id), value.bytes().size());
@@ -87,131 +168,58 @@ void CudaEngine::set_tensor(int layer, TensorId id, Tensor value) {
   entry.on_host = true;
 }
 
-void CudaEngine::note_writes(int layer, Stage stage, Cache cache, std::vector<NotedRow> rows, const std::byte* bytes,
-                             std::int64_t count, std::int64_t row_bytes) {
-  if (rows.empty()) return;
-  auto& list = noted_.at(static_cast<std::size_t>(layer));
+/// The rows that a stage of this step writes, in order; `row` is the batch row, entry or state row.
+std::vector<NotedRow> CudaEngine::noted_rows(int layer, Stage stage) const {
+  std::vector<NotedRow> rows;
+  if (stage == Stage::kv_window) {
+    const auto& slots = layout_->rows.window_slot.host;
+    for (std::size_t t = 0; t < slots.size(); ++t) {
+      if (slots[t] < 0) continue;
+      const Row& row = plan_->rows[t];
+      rows.push_back({static_cast<std::int32_t>(t), slots[t], row.request, row.position});
+    }
+    return rows;
+  }
+  const bool indexer = stage == Stage::indexer_finish || stage == Stage::indexer_state;
+  const CompressorStep& step = layout_->compressor(kind(layer), indexer);
+  if (stage == Stage::compress_finish || stage == Stage::indexer_finish) {
+    for (std::size_t k = 0; k < static_cast<std::size_t>(step.true_entries); ++k) {
+      rows.push_back({static_cast<std::int32_t>(k), step.entry_slot.host[k], step.entry_request.host[k],
+                      step.entry_index.host[k]});
+    }
+  } else {
+    for (std::size_t k = 0; k < static_cast<std::size_t>(step.true_state_rows); ++k) {
+      rows.push_back(
+          {static_cast<std::int32_t>(k), step.state_slot.host[k], step.state_request[k], step.state_position[k]});
+    }
+  }
+  return rows;
+}
+
+void CudaEngine::note_writes(int layer, Stage stage, Cache cache, const std::byte* bytes, std::int64_t count,
+                             std::int64_t row_bytes) {
+  if (count == 0) return;
   const auto size = static_cast<std::size_t>(count * row_bytes);
   auto* copy = memory_.get<std::byte>("noted/" + std::to_string(layer) + "/" + std::string(name(stage)), size);
   DSV4_CUDA(cudaMemcpyAsync(copy, bytes, size, cudaMemcpyDeviceToDevice, stream_));
-  list.push_back({stage, cache, std::move(rows), copy, count, row_bytes});
+  noted_.at(static_cast<std::size_t>(layer)).push_back({stage, cache, copy, count, row_bytes});
 }
 
 std::span<const Write> CudaEngine::writes(int layer) const {
   std::vector<Write>& list = writes_.at(static_cast<std::size_t>(layer));
   list.clear();
   for (const NotedWrites& noted : noted_.at(static_cast<std::size_t>(layer))) {
+    const std::vector<NotedRow> rows = noted_rows(layer, noted.stage);
+    if (rows.empty()) continue;
     std::vector<std::byte> bytes(static_cast<std::size_t>(noted.count * noted.row_bytes));
     DSV4_CUDA(cudaMemcpyAsync(bytes.data(), noted.bytes, bytes.size(), cudaMemcpyDeviceToHost, stream_));
     DSV4_CUDA(cudaStreamSynchronize(stream_));
-    for (const NotedRow& row : noted.rows) {
+    for (const NotedRow& row : rows) {
       const auto first = bytes.begin() + row.row * noted.row_bytes;
       list.push_back({noted.stage, noted.cache, row.slot, row.request, row.index, {first, first + noted.row_bytes}});
     }
   }
   return list;
-}
-
-void CudaEngine::read_slot(const CacheMemory& memory, std::int64_t slot, std::byte* host) const {
-  const std::byte* page = memory.data + slot / memory.page_rows * memory.pitch;
-  const std::int64_t offset = slot % memory.page_rows;
-  DSV4_CUDA(cudaMemcpyAsync(host, page + offset * memory.value_bytes, static_cast<std::size_t>(memory.value_bytes),
-                            cudaMemcpyDeviceToHost, stream_));
-  if (memory.scale_bytes == 0) return;
-  const std::byte* scales = page + std::int64_t{memory.page_rows} * memory.value_bytes + offset * memory.scale_bytes;
-  DSV4_CUDA(cudaMemcpyAsync(host + memory.value_bytes, scales, static_cast<std::size_t>(memory.scale_bytes),
-                            cudaMemcpyDeviceToHost, stream_));
-}
-
-void CudaEngine::write_slot(const CacheMemory& memory, std::int64_t slot, const std::byte* host) {
-  std::byte* page = memory.data + slot / memory.page_rows * memory.pitch;
-  const std::int64_t offset = slot % memory.page_rows;
-  DSV4_CUDA(cudaMemcpyAsync(page + offset * memory.value_bytes, host, static_cast<std::size_t>(memory.value_bytes),
-                            cudaMemcpyHostToDevice, stream_));
-  if (memory.scale_bytes == 0) return;
-  std::byte* scales = page + std::int64_t{memory.page_rows} * memory.value_bytes + offset * memory.scale_bytes;
-  DSV4_CUDA(cudaMemcpyAsync(scales, host + memory.value_bytes, static_cast<std::size_t>(memory.scale_bytes),
-                            cudaMemcpyHostToDevice, stream_));
-}
-
-void CudaEngine::apply_writes(int layer, std::span<const Write> rows) {
-  for (const Write& row : rows) {
-    const CacheMemory& memory = cache(layer, row.cache);
-    if (row.slot < 0 || row.slot / memory.page_rows >= memory.rows ||
-        row.bytes.size() != static_cast<std::size_t>(memory.value_bytes + memory.scale_bytes)) {
-      throw InternalError("cuda engine: write of " + std::to_string(row.bytes.size()) + " bytes to slot " +
-                          std::to_string(row.slot) + " of " + std::string(name(row.cache)) + ", layer " +
-                          std::to_string(layer));
-    }
-    write_slot(memory, row.slot, row.bytes.data());
-  }
-  DSV4_CUDA(cudaStreamSynchronize(stream_));
-}
-
-std::vector<std::byte> CudaEngine::live_rows(int layer, Cache which, std::span<const LiveRequest> live) const {
-  const LayerKind layer_kind = kind(layer);
-  const CacheMemory& memory = cache(layer, which);
-  std::vector<std::int64_t> slots;
-  const bool indexer = which == Cache::index_state || which == Cache::index_entries;
-  for (const LiveRequest& request : live) {
-    const std::int32_t n = request.length;
-    switch (which) {
-      case Cache::window:
-        for (std::int32_t p = first_live_window(n); p < n; ++p) {
-          const std::int64_t slot = window_slot(config_, *request.tables, p);
-          if (slot >= 0) slots.push_back(slot);  // an evicted window has no live rows until it is restored
-        }
-        break;
-      case Cache::entries:
-      case Cache::index_entries:
-        for (std::int32_t j = 0; j < live_entries(layer_kind, n); ++j) {
-          slots.push_back(entry_slot(config_, *request.tables, pool_of(layer_kind, which), j));
-        }
-        break;
-      case Cache::state:
-      case Cache::index_state:
-        if (is_online(config_, layer_kind)) {
-          if (n % 128 != 0) slots.push_back(std::int64_t{request.state_base} * online_banks(config_.cache));
-          break;
-        }
-        for (std::int32_t p = first_live_state(layer_kind, n); p < n; ++p) {
-          slots.push_back(state_slot(config_, *request.tables, layer_kind, indexer, request.state_base, p));
-        }
-        break;
-    }
-  }
-  const std::size_t row_bytes = static_cast<std::size_t>(memory.value_bytes + memory.scale_bytes);
-  std::vector<std::byte> bytes(slots.size() * row_bytes);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i] < 0) {
-      throw InternalError("cuda engine: a live row of " + std::string(name(which)) + " has no memory");
-    }
-    read_slot(memory, slots[i], bytes.data() + i * row_bytes);
-  }
-  DSV4_CUDA(cudaStreamSynchronize(stream_));
-  return bytes;
-}
-
-std::vector<std::byte> CudaEngine::read_row(int layer, Cache which, std::int64_t row) const {
-  const CacheMemory& memory = cache(layer, which);
-  if (row < 0 || row >= memory.rows) {
-    throw InternalError("cuda engine: row " + std::to_string(row) + " of " + std::string(name(which)) + " with " +
-                        std::to_string(memory.rows));
-  }
-  std::vector<std::byte> bytes(static_cast<std::size_t>(memory.pitch));
-  DSV4_CUDA(cudaMemcpyAsync(bytes.data(), memory.data + row * memory.pitch, bytes.size(), cudaMemcpyDeviceToHost, stream_));
-  DSV4_CUDA(cudaStreamSynchronize(stream_));
-  return bytes;
-}
-
-void CudaEngine::write_row(int layer, Cache which, std::int64_t row, std::span<const std::byte> bytes) {
-  CacheMemory& memory = cache_of(layer, which);
-  if (row < 0 || row >= memory.rows || bytes.size() != static_cast<std::size_t>(memory.pitch)) {
-    throw InternalError("cuda engine: row " + std::to_string(row) + " of " + std::string(name(which)) + " cannot take " +
-                        std::to_string(bytes.size()) + " bytes");
-  }
-  DSV4_CUDA(cudaMemcpyAsync(memory.data + row * memory.pitch, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream_));
-  DSV4_CUDA(cudaStreamSynchronize(stream_));
 }
 
 }  // namespace dsv4::gpu

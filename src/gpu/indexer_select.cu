@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) descending_kernel(const float* score
 void indexer_select(const StageCall& call) {
   CudaEngine& engine = engine_of(call);
   const DeviceTensor scores = engine.input(call.layer, TensorId::scores);
-  const auto* visible = engine.input(call.layer, TensorId::visible).as<std::int32_t>();
+  const std::int32_t* visible = engine.checked(call.layer, TensorId::visible, scores.shape[1] + 1);
   const std::int64_t tokens = engine.layout().tokens;
   const int topk = engine.geometry().index_topk;
   const DeviceTensor selected = engine.publish(call.layer, TensorId::selected, DType::int32, {tokens, topk});

@@ -25,14 +25,7 @@ void kv_window(const StageCall& call) {
   publish_kv_rows(engine, call.layer,
                   {TensorId::window_codes, TensorId::window_rope, TensorId::window_scales, TensorId::window_page_bytes},
                   kv.as<std::uint16_t>(), tokens, cache, layout.rows.window_slot.device);
-  std::vector<NotedRow> written;
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    const auto row = static_cast<std::size_t>(t);
-    const std::int32_t slot = layout.rows.window_slot.host[row];
-    if (slot < 0) continue;
-    written.push_back({static_cast<std::int32_t>(t), slot, call.plan.rows[row].request, call.plan.rows[row].position});
-  }
-  engine.note_writes(call.layer, call.stage, Cache::window, std::move(written),
+  engine.note_writes(call.layer, call.stage, Cache::window,
                      engine.input(call.layer, TensorId::window_page_bytes).data, tokens, layout::kKvRowBytes);
 }
 

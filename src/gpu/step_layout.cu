@@ -3,31 +3,78 @@
 #include <functional>
 #include <string>
 
-#include "gpu/check.cuh"
 #include "gpu/step_layout.cuh"
 #include "model/layout.hpp"
 
 namespace dsv4::gpu {
 namespace {
 
-/// Page of logical item `row` in a block table, checked; -1 if none is held.
+/// Throws if a table names a page that the pool does not have; -1, none held, passes.
+void check_page(const RunConfig& config, Pool pool, std::int32_t page, std::int32_t row) {
+  if (page == -1 || (page > layout::kNullPage && page < config.pool_pages[static_cast<std::size_t>(pool)])) return;
+  throw InternalError("cuda engine: page " + std::to_string(page) + " of pool " + std::string(name(pool)) + " for row " +
+                      std::to_string(row) + " is outside 1.." +
+                      std::to_string(config.pool_pages[static_cast<std::size_t>(pool)] - 1));
+}
+
+/// Slot of logical item `row` in a block table, checked; -1 if none is held.
 std::int64_t slot_in(const RunConfig& config, const BlockTables& tables, Pool pool, std::int32_t row, int rows_a_page) {
   const std::vector<std::int32_t>& table = tables[static_cast<std::size_t>(pool)];
   const std::size_t item = static_cast<std::size_t>(row / rows_a_page);
-  if (row < 0 || item >= table.size() || table[item] < 0) return -1;
-  const std::int32_t page = table[item];
-  if (page == layout::kNullPage || page >= config.pool_pages[static_cast<std::size_t>(pool)]) {
-    throw InternalError("cuda engine: page " + std::to_string(page) + " of pool " + std::string(name(pool)) +
-                        " for row " + std::to_string(row) + " is outside 1.." +
-                        std::to_string(config.pool_pages[static_cast<std::size_t>(pool)] - 1));
-  }
-  return std::int64_t{page} * rows_a_page + row % rows_a_page;
+  if (row < 0 || item >= table.size() || table[item] == -1) return -1;
+  check_page(config, pool, table[item], row);
+  return std::int64_t{table[item]} * rows_a_page + row % rows_a_page;
 }
 
 std::int32_t held(std::int64_t slot, const char* what, std::int32_t request, std::int32_t row) {
   if (slot >= 0) return static_cast<std::int32_t>(slot);
   throw InternalError(std::string("cuda engine: no ") + what + " memory is held for row " + std::to_string(row) +
                       " of request " + std::to_string(request));
+}
+
+bool has_layer(const RunConfig& config, LayerKind kind) {
+  return std::ranges::find(config.layers, kind) != config.layers.end();
+}
+
+/// Pages that attention reads for a row at `position`: of the window, or of the entries visible to it.
+struct PageRange {
+  std::int32_t first = 0;
+  std::int32_t end = 0;
+};
+PageRange pages_read(const RunConfig& config, Pool pool, std::int32_t position) {
+  const int rows = page_rows(config, pool);
+  if (pool == Pool::window) return {std::max(0, position - kWindow + 1) / rows, position / rows + 1};
+  const std::int32_t visible = (position + 1) / (pool == Pool::entries_c128 ? 128 : 4);
+  return {0, (visible + rows - 1) / rows};
+}
+
+/// Pools that kernels read through a block table.
+std::vector<Pool> read_pools(const RunConfig& config) {
+  std::vector<Pool> pools{Pool::window};
+  if (has_layer(config, LayerKind::csa)) {
+    pools.push_back(Pool::entries_c4);
+    pools.push_back(Pool::index);
+  }
+  if (has_layer(config, LayerKind::hca)) pools.push_back(Pool::entries_c128);
+  return pools;
+}
+
+/// Kernels follow block tables without looking: every page that they may read is checked here.
+void check_tables(const RunConfig& config, const RequestStep& request) {
+  if (request.row_count == 0) return;
+  for (const Pool pool : read_pools(config)) {
+    const auto& table = (*request.tables)[static_cast<std::size_t>(pool)];
+    const std::int32_t first = pages_read(config, pool, request.begin).first;
+    const std::int32_t end = pages_read(config, pool, request.end - 1).end;
+    for (std::int32_t item = first; item < end; ++item) {
+      const std::int32_t row = item * page_rows(config, pool);
+      const std::int32_t page = item < static_cast<std::int32_t>(table.size()) ? table[static_cast<std::size_t>(item)] : -1;
+      check_page(config, pool, page, row);
+      if (page >= 0 || pool == Pool::window) continue;
+      throw InternalError("cuda engine: no page of pool " + std::string(name(pool)) + " is held for entry " +
+                          std::to_string(row) + " of request " + std::to_string(request.request));
+    }
+  }
 }
 
 std::int32_t kept_state(const KeepFrom& from, LayerKind kind, bool indexer) {
@@ -156,64 +203,164 @@ std::int64_t state_slot(const RunConfig& config, const BlockTables& tables, Laye
   return slot_in(config, tables, pool, row, page_rows(config, pool));
 }
 
-StepLayout::StepLayout(const RunConfig& config, const StepPlan& plan, DeviceMemory& memory, cudaStream_t stream) {
+Capacity needed_capacity(const RunConfig& config, const StepPlan& plan) {
+  Capacity need;
+  for (const RequestStep& request : plan.requests) {
+    if (request.row_count == 0) continue;
+    if (has_layer(config, LayerKind::csa)) need.c4 = std::max(need.c4, request.end / 4);
+    if (has_layer(config, LayerKind::hca)) need.c128 = std::max(need.c128, request.end / 128);
+  }
+  return need;
+}
+
+Capacity graph_capacity(const RunConfig& config, const Capacity& need) {
+  constexpr std::int32_t kLeastTokens = 4096;
+  const auto entries = [&](Pool pool) {
+    return (config.pool_pages[static_cast<std::size_t>(pool)] - 1) * page_rows(config, pool);
+  };
+  const auto grown = [](std::int32_t least, std::int32_t need_entries, std::int64_t most) {
+    std::int64_t capacity = least;
+    while (capacity < need_entries) capacity *= 2;
+    return static_cast<std::int32_t>(std::max<std::int64_t>(std::min(capacity, most), 1));
+  };
+  Capacity capacity;
+  if (has_layer(config, LayerKind::csa)) {
+    capacity.c4 = grown(kLeastTokens / 4, need.c4, std::min(entries(Pool::entries_c4), entries(Pool::index)));
+  }
+  if (has_layer(config, LayerKind::hca)) {
+    capacity.c128 = grown(kLeastTokens / 128, need.c128, entries(Pool::entries_c128));
+  }
+  return capacity;
+}
+
+StepLayout::StepLayout(const RunConfig& config, const StepPlan& plan, std::optional<Capacity> capacity) {
   tokens = static_cast<std::int64_t>(plan.rows.size());
   for (const Row& row : plan.rows) rows.position.host.push_back(row.request < 0 ? -1 : row.position);
   for (Ints* ints : {&rows.window_slot, &rows.window_table, &rows.entries_c4_table, &rows.entries_c128_table,
                      &rows.index_table}) {
     ints->host.assign(plan.rows.size(), -1);
   }
-  bool csa = false;
-  bool hca = false;
-  for (const LayerKind kind : config.layers) {
-    csa = csa || kind == LayerKind::csa;
-    hca = hca || kind == LayerKind::hca;
-  }
+  const bool csa = has_layer(config, LayerKind::csa);
+  const bool hca = has_layer(config, LayerKind::hca);
+  true_widest = needed_capacity(config, plan);
+  widest_c4 = true_widest.c4;
+  widest_c128 = true_widest.c128;
   for (const RequestStep& request : plan.requests) {
-    std::array<std::int32_t, kPoolCount> offsets{};
-    for (std::size_t pool = 0; pool < kPoolCount; ++pool) {
-      offsets[pool] = static_cast<std::int32_t>(tables.host.size());
-      const auto& table = (*request.tables)[pool];
-      tables.host.insert(tables.host.end(), table.begin(), table.end());
+    if (plan.kind != StepKind::restore) check_tables(config, request);  // a restore step reads no keys
+    for (std::int32_t p = std::max(request.begin, request.from.window); p < request.end; ++p) {
+      rows.window_slot.host[static_cast<std::size_t>(request.first_row + p - request.begin)] =
+          static_cast<std::int32_t>(gpu::window_slot(config, *request.tables, p));
     }
-    for (std::int32_t i = 0; i < request.row_count; ++i) {
-      const auto row = static_cast<std::size_t>(request.first_row + i);
-      const std::int32_t p = request.begin + i;
-      rows.window_table.host[row] = offsets[static_cast<std::size_t>(Pool::window)];
-      rows.entries_c4_table.host[row] = offsets[static_cast<std::size_t>(Pool::entries_c4)];
-      rows.entries_c128_table.host[row] = offsets[static_cast<std::size_t>(Pool::entries_c128)];
-      rows.index_table.host[row] = offsets[static_cast<std::size_t>(Pool::index)];
-      if (p >= request.from.window) {
-        rows.window_slot.host[row] = static_cast<std::int32_t>(gpu::window_slot(config, *request.tables, p));
-      }
-      if (csa) widest_c4 = std::max(widest_c4, (p + 1) / 4);
-      if (hca) widest_c128 = std::max(widest_c128, (p + 1) / 128);
-    }
+    if (!capacity) add_tables(request);
     if (csa) {
       add_compressor(config, request, LayerKind::csa, false, c4);
       add_compressor(config, request, LayerKind::csa, true, index);
     }
     if (hca) add_compressor(config, request, LayerKind::hca, false, c128);
   }
-  upload(memory, stream);
+  for (CompressorStep* step : {&c4, &c128, &index}) {
+    step->true_entries = step->entries();
+    step->true_state_rows = step->state_row.size();
+  }
+  if (!capacity) return;
+  require(capacity->holds(true_widest), "cuda engine: a step sees more entries than its graph has room for");
+  widest_c4 = capacity->c4;
+  widest_c128 = capacity->c128;
+  add_graph_tables(config, plan);
+  pad(config);
 }
 
-void StepLayout::upload(DeviceMemory& memory, cudaStream_t stream) {
-  std::vector<Ints*> arrays{&rows.position,           &rows.window_slot,        &rows.window_table,
-                            &rows.entries_c4_table,   &rows.entries_c128_table, &rows.index_table,
-                            &tables};
+Ints& StepLayout::table_of(Pool pool) {
+  switch (pool) {
+    case Pool::window:
+      return rows.window_table;
+    case Pool::entries_c4:
+      return rows.entries_c4_table;
+    case Pool::entries_c128:
+      return rows.entries_c128_table;
+    case Pool::index:
+      return rows.index_table;
+    default:
+      throw InternalError("cuda engine: kernels read no block table of pool " + std::string(name(pool)));
+  }
+}
+
+/// Whole tables, once for each request.
+void StepLayout::add_tables(const RequestStep& request) {
+  for (const Pool pool : {Pool::window, Pool::entries_c4, Pool::entries_c128, Pool::index}) {
+    const auto offset = static_cast<std::int32_t>(tables.host.size());
+    const auto& table = (*request.tables)[static_cast<std::size_t>(pool)];
+    tables.host.insert(tables.host.end(), table.begin(), table.end());
+    std::fill_n(table_of(pool).host.begin() + request.first_row, request.row_count, offset);
+  }
+}
+
+/// For each row the pages that it reads, at a stride that the capacity fixes. An offset is that of page 0, which
+/// for a window may lie before the row's own pages.
+void StepLayout::add_graph_tables(const RunConfig& config, const StepPlan& plan) {
+  for (const Pool pool : read_pools(config)) {
+    const int page = page_rows(config, pool);
+    const std::int32_t entries = pool == Pool::entries_c128 ? widest_c128 : widest_c4;
+    const std::int32_t stride = pool == Pool::window ? (kWindow + page - 2) / page + 1 : (entries + page - 1) / page;
+    const std::size_t base = tables.host.size();
+    tables.host.resize(base + static_cast<std::size_t>(stride) * plan.rows.size(), -1);
+    for (const RequestStep& request : plan.requests) {
+      const auto& table = (*request.tables)[static_cast<std::size_t>(pool)];
+      for (std::int32_t i = 0; i < request.row_count; ++i) {
+        const std::size_t row = static_cast<std::size_t>(request.first_row + i);
+        const std::size_t own = base + row * static_cast<std::size_t>(stride);
+        const PageRange read = pages_read(config, pool, request.begin + i);
+        require(read.end - read.first <= stride, "cuda engine: a row reads more pages than its graph has room for");
+        for (std::int32_t item = read.first; item < read.end && item < static_cast<std::int32_t>(table.size()); ++item) {
+          tables.host[own + static_cast<std::size_t>(item - read.first)] = table[static_cast<std::size_t>(item)];
+        }
+        table_of(pool).host[row] = static_cast<std::int32_t>(own) - read.first;
+      }
+    }
+  }
+}
+
+/// A row closes at most one entry, writes at most one state row and begins at most one segment.
+void StepLayout::pad(const RunConfig& config) {
+  const auto rows_of_graph = static_cast<std::size_t>(tokens);
+  for (CompressorStep* step : {&c4, &c128, &index}) {
+    const LayerKind kind = step == &c128 ? LayerKind::hca : LayerKind::csa;
+    if (!has_layer(config, kind)) continue;
+    for (Ints* ints : {&step->entry_request, &step->entry_index, &step->entry_slot, &step->state_row, &step->state_slot}) {
+      require(ints->host.size() <= rows_of_graph, "cuda engine: a step of a graph has more entries or state rows than rows");
+      ints->host.resize(rows_of_graph, -1);
+    }
+    step->entry_position.host.resize(rows_of_graph, 0);
+    if (is_online(config, kind)) {
+      step->online.host.resize(rows_of_graph * (sizeof(OnlineSegment) / sizeof(std::int32_t)), 0);  // of no rows
+    } else {
+      const int pooled_rows = kind == LayerKind::csa ? 2 * ratio(kind) : ratio(kind);
+      step->source.host.resize(rows_of_graph * static_cast<std::size_t>(pooled_rows), kSkipRow);
+    }
+  }
+}
+
+std::vector<Ints*> StepLayout::arrays() {
+  std::vector<Ints*> all{&rows.position,         &rows.window_slot,        &rows.window_table,
+                         &rows.entries_c4_table, &rows.entries_c128_table, &rows.index_table,
+                         &tables};
   for (CompressorStep* step : {&c4, &c128, &index}) {
     for (Ints* ints : {&step->entry_request, &step->entry_index, &step->entry_slot, &step->entry_position,
                        &step->source, &step->state_row, &step->state_slot, &step->online}) {
-      arrays.push_back(ints);
+      all.push_back(ints);
     }
   }
+  return all;
+}
+
+std::vector<std::int32_t> StepLayout::packed() {
   std::vector<std::int32_t> packed;
-  for (const Ints* ints : arrays) packed.insert(packed.end(), ints->host.begin(), ints->host.end());
-  auto* device = memory.get<std::int32_t>("step/layout", packed.size());
-  DSV4_CUDA(cudaMemcpyAsync(device, packed.data(), packed.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice, stream));
-  DSV4_CUDA(cudaStreamSynchronize(stream));  // `packed` is pageable and goes away
-  for (Ints* ints : arrays) {
+  for (const Ints* ints : arrays()) packed.insert(packed.end(), ints->host.begin(), ints->host.end());
+  return packed;
+}
+
+void StepLayout::place(std::int32_t* device) {
+  for (Ints* ints : arrays()) {
     ints->device = device;
     device += ints->size();
   }

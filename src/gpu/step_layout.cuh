@@ -1,21 +1,24 @@
 /// What kernels need to know of a step: rows, slots, entries to close, state rows to write, block tables.
 ///
 /// All slot arithmetic of the engine is here (docs/numerics.md 12, 14, 20): built on the host from the plan,
-/// sent to the device as one array of int32. Every slot is checked against its pool; a bad one is an
+/// sent to the device as one array of int32. Every slot and page is checked against its pool; a bad one is an
 /// InternalError with pool, request and position.
+///
+/// A captured graph has frozen launch parameters, so its layout has a graph form: arrays padded to sizes that
+/// follow from the row count and a capacity alone (every row closes at most one entry and writes at most one
+/// state row), block tables at a fixed stride a row. Padding has slot -1, row -1 or source kSkipRow, which
+/// kernels leave out.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <cstdint>
+#include <optional>
 #include <vector>
 
-#include "gpu/device_memory.cuh"
 #include "model/step_plan.hpp"
 
 namespace dsv4::gpu {
 
-/// A host array with its copy on the device, valid after StepLayout's upload.
+/// A host array with its place on the device, valid after StepLayout::place.
 struct Ints {
   std::vector<std::int32_t> host;
   std::int32_t* device = nullptr;
@@ -45,6 +48,9 @@ struct CompressorStep {
   Ints state_row, state_slot;
   std::vector<std::int32_t> state_request, state_position;
   Ints online;  ///< OnlineSegment as ints
+  // Without padding.
+  std::int64_t true_entries = 0;
+  std::int64_t true_state_rows = 0;
   std::int64_t segments() const { return online.size() / static_cast<std::int64_t>(sizeof(OnlineSegment) / 4); }
   std::int64_t entries() const { return entry_index.size(); }
 };
@@ -57,23 +63,45 @@ struct RowTables {
   Ints entries_c4_table, entries_c128_table, index_table;  ///< likewise
 };
 
+/// Most visible entries of a row that a graph has room for; 0 for a layer kind that the run lacks.
+struct Capacity {
+  std::int32_t c4 = 0;
+  std::int32_t c128 = 0;
+  bool holds(const Capacity& need) const { return c4 >= need.c4 && c128 >= need.c128; }
+};
+
+/// What a step needs, and what a graph is given for it: a power of two that makes recapturing rare, at most what
+/// the pools can hold.
+Capacity needed_capacity(const RunConfig& config, const StepPlan& plan);
+Capacity graph_capacity(const RunConfig& config, const Capacity& need);
+
 class StepLayout {
  public:
-  StepLayout(const RunConfig& config, const StepPlan& plan, DeviceMemory& memory, cudaStream_t stream);
+  /// With a capacity: the graph form. Fills host arrays only.
+  StepLayout(const RunConfig& config, const StepPlan& plan, std::optional<Capacity> capacity = std::nullopt);
+
+  /// All arrays as one, and where they lie once that was copied to `device`.
+  std::vector<std::int32_t> packed();
+  void place(std::int32_t* device);
 
   std::int64_t tokens = 0;
   RowTables rows;
   Ints tables;                ///< block tables of all requests of the step, one after another
   CompressorStep c4, c128, index;
-  std::int32_t widest_c4 = 0;    ///< most visible entries of any row, ratio 4
+  std::int32_t widest_c4 = 0;    ///< most visible entries of any row, ratio 4; graph form: the capacity
   std::int32_t widest_c128 = 0;  ///< likewise ratio 128
+  Capacity true_widest;          ///< without padding
 
   const CompressorStep& compressor(LayerKind kind, bool indexer) const {
     return indexer ? index : kind == LayerKind::csa ? c4 : c128;
   }
 
  private:
-  void upload(DeviceMemory& memory, cudaStream_t stream);
+  std::vector<Ints*> arrays();
+  Ints& table_of(Pool pool);
+  void add_tables(const RequestStep& request);
+  void add_graph_tables(const RunConfig& config, const StepPlan& plan);
+  void pad(const RunConfig& config);
 };
 
 /// Slots in a pool or state store. `row` is a token position, or an entry index for entries.

@@ -34,6 +34,12 @@ Tensor state_part(const std::vector<std::vector<std::byte>>& rows, std::int64_t 
 
 }  // namespace
 
+void run_graphs_as_steps(RunPlan& plan) {
+  for (StepPlan& step : plan.steps) {
+    if (step.kind == StepKind::graph) step.kind = StepKind::compute;
+  }
+}
+
 BatchTables batch_tables(const RunConfig& config, const StepPlan& plan) {
   const auto tokens = static_cast<std::int64_t>(plan.rows.size());
   BatchTables batch{int32_tensor({tokens}, -1), int32_tensor({tokens}, -1), int32_tensor({tokens}, -1),
@@ -119,7 +125,6 @@ std::string marked_event(const StepPlan& plan) {
 }
 
 Runner::Runner(Engine& engine, Selection selection) : engine_(engine), selection_(selection) {
-  engine_.want(selection_.tensors);
 }
 
 Runner::~Runner() = default;
@@ -170,19 +175,31 @@ StepObservation Runner::run(const StepPlan& plan, const StageHooks& hooks) {
   observation.layers.resize(config.layers.size());
   const bool observed = selection_.has_step(plan.index);
 
+  engine_.want(observed ? selection_.tensors : TensorSet{});
   if (checker_) checker_->before(engine_);
   engine_.begin_step(plan);
   if (plan.kind == StepKind::fill) apply_fill(engine_, plan);
-  for (int layer = 0; layer < static_cast<int>(config.layers.size()); ++layer) {
+  // Nobody changes a tensor where there are no hooks: gathered at the end, so that an engine's copies to the host
+  // and its computing may overlap.
+  const bool at_once = hooks.before || hooks.after;
+  const auto stages = [&](int layer) {
+    return plan.rows.empty() ? std::span<const Stage>{}
+                             : execution_order(config.layers[static_cast<std::size_t>(layer)],
+                                               plan.kind == StepKind::restore);
+  };
+  const int layers = static_cast<int>(config.layers.size());
+  for (int layer = 0; layer < layers; ++layer) {
+    for (const Stage stage : stages(layer)) {
+      if (hooks.before) hooks.before(layer, stage);
+      engine_.run_stage(plan, layer, stage);
+      if (observed && at_once) gather_stage(layer, stage, observation.layers[static_cast<std::size_t>(layer)]);
+      if (hooks.after) hooks.after(layer, stage);
+    }
+  }
+  for (int layer = 0; layer < layers; ++layer) {
     LayerObservation& gathered = observation.layers[static_cast<std::size_t>(layer)];
-    if (!plan.rows.empty()) {
-      for (const Stage stage :
-           execution_order(config.layers[static_cast<std::size_t>(layer)], plan.kind == StepKind::restore)) {
-        if (hooks.before) hooks.before(layer, stage);
-        engine_.run_stage(plan, layer, stage);
-        if (observed) gather_stage(layer, stage, gathered);
-        if (hooks.after) hooks.after(layer, stage);
-      }
+    if (observed && !at_once) {
+      for (const Stage stage : stages(layer)) gather_stage(layer, stage, gathered);
     }
     const auto writes = engine_.writes(layer);
     gathered.writes.assign(writes.begin(), writes.end());

@@ -22,6 +22,10 @@ struct StageHooks {
   std::function<void(int layer, Stage stage)> after;
 };
 
+/// Makes graph steps plain steps of the same rows: for an engine without graphs whose results are held against
+/// those of one with graphs.
+void run_graphs_as_steps(RunPlan& plan);
+
 /// Tables of `/steps/NNNNNN/batch`; padding rows are -1.
 BatchTables batch_tables(const RunConfig& config, const StepPlan& plan);
 

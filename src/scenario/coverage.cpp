@@ -184,7 +184,7 @@ class Observer {
     note("batch.padding", padding > 0 && padding < step.rows.size());
     note("batch.only_padding", padding > 0 && padding == step.rows.size());
     note("page.null_guard", padding > 0);
-    note("graph.replayed", step.kind == StepKind::graph && !step.rows.empty());
+    note("graph.replayed", step.kind == StepKind::graph && !step.requests.empty());
   }
 
   void rows(const RequestStep& share, bool several) {

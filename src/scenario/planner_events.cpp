@@ -214,6 +214,7 @@ void Planner::on(const Event& event, const Capture& capture) {
     fail(capture.as.mark, fmt::format("graph {} exists already", capture.as.value));
   graphs_[capture.as.value] = capture.rows.value;
   StepPlan step = begin(StepKind::graph);
+  step.rows.resize(static_cast<std::size_t>(capture.rows.value));  // captured over padding
   end(std::move(step), event_json(event.body), Json::object());
 }
 

@@ -166,7 +166,9 @@ TEST_CASE("graphs are planned, padded to what was captured") {
       "steps:\n  - capture: {as: g, rows: 4}\n  - prefill: {request: a, tokens: 3}\n"
       "  - replay_graph: {from: g, batch: [{decode: {requests: [a]}}, {pad: 1}]}\n");
   CHECK(run.steps[0].kind == StepKind::graph);
-  CHECK(run.steps[0].rows.empty());
+  REQUIRE(run.steps[0].rows.size() == 4);
+  CHECK(run.steps[0].rows[3].request == -1);
+  CHECK(run.steps[0].requests.empty());
   CHECK(run.steps[2].kind == StepKind::graph);
   REQUIRE(run.steps[2].rows.size() == 4);
   CHECK(run.steps[2].rows[0].position == 3);

@@ -1,0 +1,34 @@
+/// A tensor in device memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "model/stage.hpp"
+#include "model/tensor.hpp"
+
+namespace dsv4::gpu {
+
+struct DeviceTensor {
+  DType dtype = DType::uint8;
+  std::vector<std::int64_t> shape;
+  std::byte* data = nullptr;
+
+  std::int64_t elements() const { return Tensor::count(shape); }
+  std::size_t size_in_bytes() const { return static_cast<std::size_t>(elements()) * size_bytes(dtype); }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data);
+  }
+};
+
+/// Rows that a stage wrote into a cache, their bytes on the device.
+struct NotedWrites {
+  Stage stage;
+  Cache cache;
+  std::byte* bytes;
+  std::int64_t count, row_bytes;
+};
+
+}  // namespace dsv4::gpu
