@@ -3,6 +3,7 @@
 #include <string>
 
 #include "model/error.hpp"
+#include "reference/slots.hpp"
 
 namespace dsv4::reference {
 namespace {
@@ -14,27 +15,28 @@ struct Unsupported {
 };
 
 constexpr Unsupported kUnsupported[]{
-    {Axis::kv_cache, "release_identity", "its pages hold no e4m3 codes"},
-    {Axis::kv_cache, "bf16", "its pages hold no e4m3 codes"},
-    {Axis::pool, "f32_softmax_bf16_sum", "the order of its bf16 sum is not defined"},
-    {Axis::index_cache, "none", "its pages hold no codes"},
-    {Axis::softmax, "bf16", "the order of its sums is not defined"},
     {Axis::list_order, "compressed_first", "its blocks of 64 list indices are not defined"},
-    {Axis::list_order, "newest_first", "its blocks of 64 list indices are not defined"},
-    {Axis::out_rotation, "f32", "o_rot is a bf16 tensor of this engine"},
     {Axis::arithmetic, "hopper", "this engine computes in IEEE arithmetic"},
-    {Axis::kv_cache, "f16", "its pages hold no e4m3 codes"},
-    {Axis::index_cache, "f16", "its pages hold no codes"},
-    {Axis::q_rope_input, "f32", "not computed"},
-    {Axis::kv_row, "window_f32", "not computed"},
-    {Axis::kv_row, "f32", "not computed"},
-    {Axis::compress_project, "bf16", "not computed"},
-    {Axis::index_row, "key_f32", "not computed"},
-    {Axis::index_row, "f32", "not computed"},
-    {Axis::index_scale, "f32", "not computed"},
-    {Axis::fp4_rule, "ties_down", "not computed"},
-    {Axis::activation_floor, "1e-10", "not computed"},
 };
+
+/// Values that mean nothing beside a value of another axis.
+struct Contradiction {
+  Axis axis;
+  std::string_view value;
+  Axis beside;
+  std::string_view needed;
+};
+
+constexpr Contradiction kContradictions[]{
+    {Axis::out_rotation, "f32", Axis::wo_a, "fp8_1x128"},
+    {Axis::q_rope_input, "f32", Axis::head_norm, "f32"},
+    {Axis::index_cache, "none", Axis::index_round, "f32"},
+    {Axis::index_cache, "f16", Axis::index_round, "f32"},
+};
+
+std::string named(Axis axis, std::string_view value) {
+  return std::string(axes()[static_cast<std::size_t>(axis)].name) + ": " + std::string(value);
+}
 
 }  // namespace
 
@@ -46,6 +48,21 @@ void check_arithmetic(const Profile& profile) {
     const auto& info = axes()[static_cast<std::size_t>(entry.axis)];
     throw UsageError("axis " + std::string(info.name) + ": the reference engine has no value '" +
                      std::string(entry.value) + "' (" + std::string(entry.reason) + ")");
+  }
+  for (const Contradiction& entry : kContradictions) {
+    if (profile.value(entry.axis) != entry.value || profile.value(entry.beside) == entry.needed) continue;
+    throw UsageError("axis " + named(entry.axis, entry.value) + " needs " +
+                     named(entry.beside, entry.needed) + " (reference engine)");
+  }
+}
+
+void check_arithmetic(const RunConfig& config) {
+  check_arithmetic(config.profile);
+  if (config.profile.get<PoolMode>() == PoolMode::f32) return;
+  for (const LayerKind kind : config.layers) {
+    if (!online_state(config.cache, kind)) continue;
+    throw UsageError("axis " + named(Axis::pool, config.profile.value(Axis::pool)) +
+                     ": the online C128 state has its own sum (reference engine)");
   }
 }
 

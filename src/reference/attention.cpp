@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/geometry.hpp"
+#include "reference/attention_bf16.hpp"
 #include "reference/simd/kernels.hpp"
 
 namespace dsv4::reference {
@@ -36,6 +37,12 @@ class Workspace {
       constexpr float kInfinity = std::numeric_limits<float>::infinity();
       std::fill_n(call.out + offset, std::int64_t{count} * kHeadDim, std::uint16_t{0});
       std::fill_n(call.lse + first, count, mode.empty_lse == EmptyLse::plus_inf ? kInfinity : -kInfinity);
+      return;
+    }
+    if (mode.softmax == Softmax::bf16) {
+      attention_bf16({call.query + offset, std::span(keys_).first(static_cast<std::size_t>(valid)),
+                      call.out + offset, call.lse + first},
+                     count, sink + first, mode.sink_in_max == SinkInMax::yes);
       return;
     }
     kernels.attention({call.query + offset, sink + first, count, keys_.data(), index_.data(), valid,

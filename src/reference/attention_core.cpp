@@ -22,7 +22,7 @@ struct List {
   List(const StageContext& context, TensorId slots_id, TensorId length_id, Cache cache)
       : slots(&context.input(slots_id)),
         length(&context.input(length_id)),
-        rows(context.state.caches.at(cache)) {}
+        rows(context.state.caches.at(cache), context.profile().get<KvCache>()) {}
 
   std::int64_t width() const { return slots->dim(1); }
   std::int64_t items(std::int64_t token) const {

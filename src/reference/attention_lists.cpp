@@ -33,14 +33,15 @@ struct Lists {
   Tensor slots, logical, length;
 };
 
-/// Item i is position max(0, p - W + 1) + i, as far as p.
+/// Item i is position max(0, p - W + 1) + i, as far as p; with list_order newest_first position p - i.
 void window_list(const StageContext& context, const RequestStep& request, Lists& lists) {
   const Slots slots = context.slots(request);
+  const bool newest_first = context.profile().get<ListOrder>() == ListOrder::newest_first;
   for (std::int32_t p = request.begin; p < request.end; ++p) {
     const std::int64_t token = request.first_row + (p - request.begin);
     const std::int32_t first = std::max(0, p - kWindow + 1);
     for (std::int32_t key = first; key <= p; ++key)
-      lists.set(token, key - first, slots.at(Cache::window, key), key);
+      lists.set(token, newest_first ? p - key : key - first, slots.at(Cache::window, key), key);
     lists.set_length(token, p - first + 1);
   }
 }

@@ -22,8 +22,8 @@ constexpr float kE2m1Floor = 0x1.8p-124F;
 
 /// A floor of the quotient is itself a quotient: section 4 rounds it up to a power of two.
 std::uint8_t e4m3_scale(float amax, QuantFloor floor) {
-  const float least = arith::from_bits(kE4m3FloorBits);
-  if (floor == QuantFloor::amax) return arith::ue8m0_scale_for(std::max(least, amax), kLargestE4m3);
+  const float least = floor == QuantFloor::small_amax ? 1e-10F : arith::from_bits(kE4m3FloorBits);
+  if (floor != QuantFloor::scale) return arith::ue8m0_scale_for(std::max(least, amax), kLargestE4m3);
   return arith::ue8m0_scale_for(std::max(least, amax / kLargestE4m3), 1.0F);
 }
 
@@ -58,7 +58,31 @@ void quantize_e4m3_of(const Value* values, std::int64_t n, int block, QuantFloor
   });
 }
 
+template <class Value>
+void quantize_e2m1_of(const Value* values, std::int64_t n, std::uint8_t* codes, std::uint8_t* scales) {
+  const simd::Kernels& kernels = simd::kernels();
+  for_each_block(values, n, kE2m1Block, [&](std::int64_t begin, const float* x, std::int64_t count) {
+    const float amax = std::max(kE2m1Floor, kernels.amax(x, count));
+    const std::uint8_t scale = arith::ue8m0_scale_for(amax, kLargestE2m1);
+    scales[begin / kE2m1Block] = scale;
+    kernels.encode_e2m1(x, count, arith::ue8m0_inverse(scale), codes + begin);
+  });
+}
+
+/// Thresholds exceeded by |x|; a zero has no sign.
+std::uint8_t e2m1_ties_down(float x) {
+  constexpr float kThresholds[]{0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F};
+  const float magnitude = x < 0 ? -x : x;
+  unsigned code = 0;
+  for (const float threshold : kThresholds) code += magnitude > threshold ? 1U : 0U;
+  return static_cast<std::uint8_t>(code != 0 && x < 0 ? code | 8U : code);
+}
+
 }  // namespace
+
+QuantFloor activation_floor(const Profile& profile) {
+  return profile.get<ActivationFloor>() == ActivationFloor::f1e10 ? QuantFloor::small_amax : QuantFloor::amax;
+}
 
 QuantFloor kv_floor(const Profile& profile) {
   return profile.get<KvCache>() == KvCache::e4m3_scale_floor ? QuantFloor::scale : QuantFloor::amax;
@@ -75,13 +99,28 @@ void quantize_e4m3(const float* x, std::int64_t n, int block, QuantFloor floor, 
 }
 
 void quantize_e2m1(const std::uint16_t* bf16, std::int64_t n, std::uint8_t* codes, std::uint8_t* scales) {
-  const simd::Kernels& kernels = simd::kernels();
-  for_each_block(bf16, n, kE2m1Block, [&](std::int64_t begin, const float* x, std::int64_t count) {
-    const float amax = std::max(kE2m1Floor, kernels.amax(x, count));
+  quantize_e2m1_of(bf16, n, codes, scales);
+}
+
+void quantize_e2m1(const float* x, std::int64_t n, std::uint8_t* codes, std::uint8_t* scales) {
+  quantize_e2m1_of(x, n, codes, scales);
+}
+
+void quantize_e2m1_ties_down(const float* values, std::int64_t n, std::uint8_t* codes, std::uint8_t* scales) {
+  const float least = arith::from_bits(kE4m3FloorBits);
+  for_each_block(values, n, kE2m1Block, [&](std::int64_t begin, const float* x, std::int64_t count) {
+    const float amax = std::max(least, simd::kernels().amax(x, count));
     const std::uint8_t scale = arith::ue8m0_scale_for(amax, kLargestE2m1);
+    const float inverse = arith::ue8m0_inverse(scale);
     scales[begin / kE2m1Block] = scale;
-    kernels.encode_e2m1(x, count, arith::ue8m0_inverse(scale), codes + begin);
+    std::transform(x, x + count, codes + begin, [&](float value) { return e2m1_ties_down(value * inverse); });
   });
+}
+
+void quantize_e4m3_f32_scale(const float* x, std::int64_t n, std::uint8_t* codes, float* scale) {
+  const simd::Kernels& kernels = simd::kernels();
+  *scale = std::max(arith::from_bits(kE4m3FloorBits), kernels.amax(x, n)) / kLargestE4m3;
+  kernels.encode_e4m3(x, n, 1.0F / *scale, codes);
 }
 
 void dequantize_e4m3(const std::uint8_t* codes, const std::uint8_t* scales, std::int64_t n, int block,

@@ -8,6 +8,7 @@
 #include "reference/hadamard.hpp"
 #include "reference/kv_row.hpp"
 #include "reference/norm_rotate.hpp"
+#include "reference/profile_rows.hpp"
 #include "reference/stages.hpp"
 
 namespace dsv4::reference {
@@ -36,21 +37,24 @@ Finish collect(const StageContext& context, const Compressor& form) {
   return work;
 }
 
-/// bf16 (or not, axis pooled_rounding), norm, RoPE at the window's first position (12.7).
+/// bf16 (or not, axis pooled_rounding), norm, RoPE at the window's first position (12.7). The entry is bf16,
+/// or f32 where the profile does not round it (axes kv_row and index_row).
+template <class Value>
 void norm_entry(const StageContext& context, const Compressor& form, const Finish& work, std::int64_t i,
-                std::uint16_t* entry) {
+                Value* entry) {
   const NormRotate how{form.weights->norm.data(), context.geometry().eps, context.profile().get<NormWeight>(),
                        context.profile().get<RopeInput>()};
   std::array<float, kHeadDim> x;
   const float* pooled = work.pooled + i * form.d;
   if (context.profile().get<PooledRounding>() == PooledRounding::bf16) {
-    round_bf16(pooled, form.d, entry);
-    widen_bf16(entry, form.d, x.data());
+    std::array<std::uint16_t, kHeadDim> rounded;
+    round_bf16(pooled, form.d, rounded.data());
+    widen_bf16(rounded.data(), form.d, x.data());
   } else {
     std::copy_n(pooled, form.d, x.data());
   }
   const std::int64_t first = std::int64_t{work.closed[static_cast<std::size_t>(i)].index} * form.ratio;
-  norm_rotate(how, x.data(), form.d, context.state.rope.at(first), nullptr, entry);
+  norm_rotate(how, x.data(), form.d, context.state.rope.at(first), static_cast<Value*>(nullptr), entry);
 }
 
 void publish_addresses(StageContext& context, const Compressor& form, const Finish& work) {
@@ -75,6 +79,44 @@ void write_entries(StageContext& context, const Compressor& form, Stage stage, c
     context.write(stage, form.entry_cache, work.slots[static_cast<std::size_t>(i)], entry.request->request,
                   entry.index, page_bytes.bytes().subspan(i * row, row));
   }
+}
+
+/// Profiles that do not round entries to bf16, or store no codes (axes kv_row and kv_cache).
+void finish_main_f32(StageContext& context, const Compressor& form, Stage stage, const Finish& work) {
+  const std::int64_t n = work.count();
+  const KvCache cache = context.profile().get<KvCache>();
+  const bool codes = !layout::plain(cache);
+  const bool rounded = context.profile().get<KvRow>() != KvRow::f32;
+  const std::int64_t row_bytes = layout::row_form(cache).row_bytes();
+  Tensor entry(rounded ? DType::bfloat16 : DType::float32, {n, kHeadDim});
+  Tensor code_rows(DType::float8_e4m3fn, {codes ? n : 0, kNopeDim});
+  Tensor scale_rows(DType::float8_e8m0fnu, {codes ? n : 0, layout::kKvScales});
+  Tensor rope(DType::bfloat16, {n, kRopeDim});
+  Tensor page_bytes(DType::uint8, {n, row_bytes});
+#pragma omp parallel for schedule(static) if (n > 1)
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::array<float, kHeadDim> row;
+    if (rounded) {
+      std::uint16_t* const out = entry.as<std::uint16_t>().data() + i * kHeadDim;
+      norm_entry(context, form, work, i, out);
+      widen_bf16(out, kHeadDim, row.data());
+    } else {
+      norm_entry(context, form, work, i, row.data());
+      std::ranges::copy(row, entry.as<float>().begin() + i * kHeadDim);
+    }
+    round_bf16(row.data() + kNopeDim, kRopeDim, rope.as<std::uint16_t>().data() + i * kRopeDim);
+    store_kv_row(row.data(), cache, codes ? code_rows.as<std::uint8_t>().data() + i * kNopeDim : nullptr,
+                 codes ? scale_rows.as<std::uint8_t>().data() + i * layout::kKvScales : nullptr,
+                 page_bytes.bytes().data() + i * row_bytes);
+  }
+  write_entries(context, form, stage, work, page_bytes);
+  context.publish(TensorId::compress_entry, std::move(entry));
+  if (codes) {
+    context.publish(TensorId::compress_codes, std::move(code_rows));
+    context.publish(TensorId::compress_rope, std::move(rope));
+    context.publish(TensorId::compress_scales, std::move(scale_rows));
+  }
+  context.publish(TensorId::compress_page_bytes, std::move(page_bytes));
 }
 
 void finish_main(StageContext& context, const Compressor& form, Stage stage, const Finish& work) {
@@ -107,40 +149,52 @@ void finish_main(StageContext& context, const Compressor& form, Stage stage, con
 }
 
 /// The indexer's key is rotated by the Hadamard matrix before it is quantised (axes index_rotation,
-/// index_cache).
+/// index_row, index_cache, index_scale, fp4_rule).
 void finish_indexer(StageContext& context, const Compressor& form, Stage stage, const Finish& work) {
-  const IndexCache format = context.profile().get<IndexCache>();
-  const bool fp4 = format == IndexCache::fp4;
+  const IndexForm index = index_form(context.profile());
   const bool rotate = context.profile().get<IndexRotation>() == IndexRotation::both;
+  const bool rounded = context.profile().get<IndexRow>() == IndexRow::bf16;
   const std::int64_t n = work.count();
-  const int blocks = index_scales(format);
-  Tensor entry(DType::bfloat16, {n, kIndexDim});
-  Tensor codes(fp4 ? DType::float4_e2m1fn : DType::float8_e4m3fn, {n, kIndexDim});
-  Tensor scales(fp4 ? DType::float8_e8m0fnu : DType::float32, {n, blocks});
-  const std::int64_t row_bytes = fp4 ? layout::kIndexFp4RowBytes : layout::kIndexFp8RowBytes;
+  const std::int64_t coded = index.plain() ? 0 : n;
+  const int blocks = index_scales(index.cache);
+  Tensor entry(rounded ? DType::bfloat16 : DType::float32, {n, kIndexDim});
+  Tensor codes(index.fp4() ? DType::float4_e2m1fn : DType::float8_e4m3fn, {coded, kIndexDim});
+  Tensor scales(index.fp4() ? DType::float8_e8m0fnu : DType::float32, {coded, blocks});
+  const std::int64_t row_bytes = layout::row_form(index.cache).row_bytes();
   Tensor page_bytes(DType::uint8, {n, row_bytes});
-  std::vector<std::uint8_t> scale_bytes(static_cast<std::size_t>(n * blocks));
-  std::uint16_t* const entries = entry.as<std::uint16_t>().data();
-  std::uint8_t* const code_rows = codes.as<std::uint8_t>().data();
-  std::byte* const bytes = page_bytes.bytes().data();
 #pragma omp parallel for schedule(static) if (n > 1)
   for (std::int64_t i = 0; i < n; ++i) {
-    std::uint16_t* row = entries + i * kIndexDim;
-    norm_entry(context, form, work, i, row);
-    if (rotate) hadamard128(row, row);
-    std::uint8_t* row_scales = scale_bytes.data() + i * blocks;
-    quantize_index(row, format, code_rows + i * kIndexDim, row_scales);
-    encode_index_row(code_rows + i * kIndexDim, row_scales, format, bytes + i * row_bytes);
-  }
-  if (fp4) {
-    std::ranges::copy(scale_bytes, scales.as<std::uint8_t>().begin());
-  } else {
-    widen_scales(scale_bytes.data(), n, scales.as<float>().data());
+    std::array<float, kIndexDim> row;
+    if (rounded) {
+      std::uint16_t* const out = entry.as<std::uint16_t>().data() + i * kIndexDim;
+      norm_entry(context, form, work, i, out);
+      if (rotate) hadamard128(out, out);
+      widen_bf16(out, kIndexDim, row.data());
+    } else {
+      norm_entry(context, form, work, i, row.data());
+      if (rotate) hadamard128(row.data());
+      std::ranges::copy(row, entry.as<float>().begin() + i * kIndexDim);
+    }
+    std::byte* const bytes = page_bytes.bytes().data() + i * row_bytes;
+    if (index.plain()) {
+      store_plain(row.data(), kIndexDim, index.cache == IndexCache::f16, bytes);
+      continue;
+    }
+    const IndexCodes key = quantize_index(row.data(), index);
+    store_index_row(key, index, bytes);
+    std::ranges::copy(key.codes, codes.as<std::uint8_t>().begin() + i * kIndexDim);
+    if (index.fp4()) {
+      std::ranges::copy(key.scale_bytes, scales.as<std::uint8_t>().begin() + i * blocks);
+    } else {
+      scales.as<float>()[static_cast<std::size_t>(i)] = key.scale;
+    }
   }
   write_entries(context, form, stage, work, page_bytes);
   context.publish(TensorId::indexer_entry, std::move(entry));
-  context.publish(TensorId::indexer_codes, std::move(codes));
-  context.publish(TensorId::indexer_scales, std::move(scales));
+  if (!index.plain()) {
+    context.publish(TensorId::indexer_codes, std::move(codes));
+    context.publish(TensorId::indexer_scales, std::move(scales));
+  }
   context.publish(TensorId::indexer_page_bytes, std::move(page_bytes));
 }
 
@@ -152,6 +206,9 @@ void compress_finish(StageContext& context, Stage stage) {
   publish_addresses(context, form, work);
   if (form.indexer) {
     finish_indexer(context, form, stage, work);
+  } else if (context.profile().get<KvRow>() == KvRow::f32 ||
+             layout::plain(context.profile().get<KvCache>())) {
+    finish_main_f32(context, form, stage, work);
   } else {
     finish_main(context, form, stage, work);
   }

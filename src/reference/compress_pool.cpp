@@ -59,7 +59,11 @@ void pool_entry(const StageContext& context, const Compressor& form, const Close
       rows.push_back({stored + column, stored + form.channels + column});
     }
   }
-  pool_window(rows, form.d, pooled);
+  if (context.profile().get<PoolMode>() == PoolMode::f32_softmax_bf16_sum) {
+    pool_window_bf16(rows, form.d, pooled);
+  } else {
+    pool_window(rows, form.d, pooled);
+  }
 }
 
 void pool_windows(const StageContext& context, const Compressor& form, std::span<const ClosedEntry> closed,

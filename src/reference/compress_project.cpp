@@ -1,3 +1,4 @@
+#include "arith/bf16.hpp"
 #include "reference/compressor.hpp"
 #include "reference/stages.hpp"
 
@@ -11,6 +12,9 @@ void compress_project(StageContext& context, Stage stage) {
   const auto project = [&](TensorId id, const Matrix& weight) {
     Tensor out(DType::float32, {context.tokens(), form.channels});
     linear(weight, all_outputs(weight), input, context.tokens(), out.as<float>().data(), form.channels);
+    if (context.profile().get<CompressProject>() == CompressProject::bf16) {
+      for (float& value : out.as<float>()) value = arith::bf16_to_f32(arith::f32_to_bf16(value));
+    }
     context.publish(id, std::move(out));
   };
   project(form.kv, form.weights->wkv);

@@ -77,7 +77,7 @@ ReferenceEngine::ReferenceEngine(RunConfig config, std::shared_ptr<const WeightS
       hidden_(std::move(hidden)),
       inputs_(std::make_unique<InputStore>()) {
   check(config_.geometry);
-  check_arithmetic(config_.profile);
+  check_arithmetic(config_);
   for (int layer = 0; layer < std::ssize(config_.layers); ++layer) {
     layers_.push_back(std::make_unique<LayerState>(config_, layer));
   }

@@ -12,4 +12,8 @@ void hadamard128(const std::uint16_t* in, std::uint16_t* out) {
   kernels.round_bf16(x, simd::kIndexKeyDim, out);
 }
 
+void hadamard128(float* x) {
+  simd::kernels().hadamard128(x);
+}
+
 }  // namespace dsv4::reference

@@ -9,4 +9,7 @@ namespace dsv4::reference {
 /// bf16. [128] bf16 in and out; `in` and `out` may be the same.
 void hadamard128(const std::uint16_t* in, std::uint16_t* out);
 
+/// In place on f32 values, without the rounding to bf16 (axis index_row).
+void hadamard128(float* x);
+
 }  // namespace dsv4::reference

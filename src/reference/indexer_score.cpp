@@ -2,6 +2,7 @@
 
 #include "reference/indexer_scores.hpp"
 #include "reference/kv_row.hpp"
+#include "reference/plain_index.hpp"
 #include "reference/stages.hpp"
 
 namespace dsv4::reference {
@@ -91,6 +92,7 @@ void indexer_score(StageContext& context) {
     visible.as<std::int32_t>()[static_cast<std::size_t>(token)] = count;
     width = std::max<std::int64_t>(width, count);
   }
+  if (layout::plain(format)) return plain_index_scores(context, std::move(visible), width);
   Tensor scores(DType::float32, {tokens, width});
   const std::vector<float> queries = decode_queries(context, fp4);
   const auto weights = context.input(TensorId::query_weights).as<float>();

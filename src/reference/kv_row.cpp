@@ -5,6 +5,7 @@
 
 #include "arith/ue8m0.hpp"
 #include "model/error.hpp"
+#include "reference/profile_rows.hpp"
 
 namespace dsv4::reference {
 namespace {
@@ -88,7 +89,7 @@ void DecodedRows::decode() {
   const std::int64_t count = std::ssize(slots_);
 #pragma omp parallel for schedule(static) if (count > 1)
   for (std::int64_t index = 0; index < count; ++index) {
-    decode_kv_row(store_, slots_[static_cast<std::size_t>(index)], values_.data() + index * kHeadDim);
+    load_kv_row(store_, slots_[static_cast<std::size_t>(index)], cache_, values_.data() + index * kHeadDim);
   }
 }
 

@@ -46,7 +46,8 @@ void decode_index_row(const RowStore& store, std::int64_t slot, IndexCache forma
 /// Distinct rows of a KV cache, each decoded once however often lists name it.
 class DecodedRows {
  public:
-  explicit DecodedRows(const RowStore& store) : store_(store) {}
+  explicit DecodedRows(const RowStore& store, KvCache cache = KvCache::e4m3_amax_floor)
+      : store_(store), cache_(cache) {}
 
   /// Index of a slot's row; the same for the same slot. Throws InternalError for a slot outside the cache.
   std::size_t add(std::int64_t slot);
@@ -56,6 +57,7 @@ class DecodedRows {
 
  private:
   const RowStore& store_;
+  KvCache cache_;
   std::vector<std::int64_t> slots_;
   std::vector<float> values_;
   std::unordered_map<std::int64_t, std::vector<std::int32_t>> units_;  ///< index of each row of a unit, or -1

@@ -39,14 +39,17 @@ RowShape row_shape(const RunConfig& config, LayerKind kind, Cache cache) {
   shape.units = pages;
   shape.null_unit = true;
   if (cache == Cache::index_entries) {
-    const bool fp4 = config.profile.get<IndexCache>() == IndexCache::fp4;
-    shape.value_bytes = fp4 ? layout::kIndexFp4ValueBytes : layout::kIndexFp8ValueBytes;
-    shape.scale_bytes = fp4 ? layout::kIndexFp4ScaleBytes : layout::kIndexFp8ScaleBytes;
-    shape.pitch = layout::index_page_bytes(shape.unit_rows, fp4);
+    const auto rows = config.profile.get<IndexCache>();
+    const layout::RowForm form = layout::row_form(rows);
+    shape.value_bytes = form.value_bytes;
+    shape.scale_bytes = form.scale_bytes;
+    shape.pitch = layout::page_bytes(rows, shape.unit_rows);
   } else {
-    shape.value_bytes = layout::kKvValueBytes;
-    shape.scale_bytes = layout::kKvScaleBytes;
-    shape.pitch = layout::kv_page_bytes(shape.unit_rows);
+    const auto rows = config.profile.get<KvCache>();
+    const layout::RowForm form = layout::row_form(rows);
+    shape.value_bytes = form.value_bytes;
+    shape.scale_bytes = form.scale_bytes;
+    shape.pitch = layout::page_bytes(rows, shape.unit_rows);
   }
   if (config.cache.pitch) {
     if (*config.cache.pitch < shape.pitch) {

@@ -64,7 +64,7 @@ void layer_input(StageContext& context) {
     chained_rows(context, rows);
   }
   if (context.wanted(TensorId::hidden_codes) || context.wanted(TensorId::hidden_scales)) {
-    const QuantizedRows quantized = quantize_rows(rows.data(), context.tokens(), dim);
+    const QuantizedRows quantized = quantize_rows(context.profile(), rows.data(), context.tokens(), dim);
     Tensor codes(DType::float8_e4m3fn, {context.tokens(), dim});
     Tensor scales(DType::float8_e8m0fnu, {context.tokens(), (dim + 127) / 128});
     std::ranges::copy(quantized.codes, codes.as<std::uint8_t>().begin());

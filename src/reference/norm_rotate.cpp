@@ -24,4 +24,11 @@ void norm_rotate(const NormRotate& how, const float* x, std::int64_t n, const Ro
   }
 }
 
+void norm_rotate(const NormRotate& how, const float* x, std::int64_t n, const RopeAngles& angles,
+                 float* normed, float* out) {
+  rms_norm(x, n, how.weight, how.eps, how.order, out);
+  if (normed != nullptr) std::copy_n(out, n, normed);
+  rope_rotate(out + n - kRopeDim, angles, RopeDirection::forward);
+}
+
 }  // namespace dsv4::reference

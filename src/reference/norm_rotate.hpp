@@ -21,4 +21,8 @@ struct NormRotate {
 void norm_rotate(const NormRotate& how, const float* x, std::int64_t n, const RopeAngles& angles,
                  std::uint16_t* normed, std::uint16_t* out);
 
+/// The same without any rounding to bf16 (axes kv_row, index_row): `normed` [n] f32 may be null, `out` [n] f32.
+void norm_rotate(const NormRotate& how, const float* x, std::int64_t n, const RopeAngles& angles,
+                 float* normed, float* out);
+
 }  // namespace dsv4::reference

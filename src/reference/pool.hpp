@@ -17,4 +17,8 @@ struct PoolRow {
 /// Per channel: m = max; e = exp(score - m); den = den + e; acc = fma(e, kv, acc); pooled = acc / den.
 void pool_window(std::span<const PoolRow> rows, std::int64_t d, float* pooled);
 
+/// Axis pool f32_softmax_bf16_sum (section 17.3): w = bf16(e / den), products bf16(w * kv), added in f32 and
+/// rounded to bf16 once.
+void pool_window_bf16(std::span<const PoolRow> rows, std::int64_t d, float* pooled);
+
 }  // namespace dsv4::reference

@@ -12,6 +12,18 @@ namespace {
 
 constexpr int kActivationBlock = 128;
 
+template <class Value>
+QuantizedRows quantized_rows(QuantFloor floor, const Value* rows, std::int64_t count, std::int64_t columns) {
+  const std::int64_t blocks = (columns + kActivationBlock - 1) / kActivationBlock;
+  QuantizedRows out{std::vector<std::uint8_t>(count * columns), std::vector<std::uint8_t>(count * blocks)};
+#pragma omp parallel for schedule(static) if (count > 1)
+  for (std::int64_t row = 0; row < count; ++row) {
+    quantize_e4m3(rows + row * columns, columns, kActivationBlock, floor, out.codes.data() + row * columns,
+                  out.scales.data() + row * blocks);
+  }
+  return out;
+}
+
 }  // namespace
 
 LayerState::LayerState(const RunConfig& config, int layer)
@@ -47,15 +59,14 @@ void StageContext::write(Stage stage, Cache cache, std::int64_t slot, std::int32
       {stage, cache, slot, request, index, {row.begin(), row.end()}});
 }
 
-QuantizedRows quantize_rows(const std::uint16_t* rows, std::int64_t count, std::int64_t columns) {
-  const std::int64_t blocks = (columns + kActivationBlock - 1) / kActivationBlock;
-  QuantizedRows out{std::vector<std::uint8_t>(count * columns), std::vector<std::uint8_t>(count * blocks)};
-#pragma omp parallel for schedule(static) if (count > 1)
-  for (std::int64_t row = 0; row < count; ++row) {
-    quantize_e4m3(rows + row * columns, columns, kActivationBlock, QuantFloor::amax,
-                  out.codes.data() + row * columns, out.scales.data() + row * blocks);
-  }
-  return out;
+QuantizedRows quantize_rows(const Profile& profile, const std::uint16_t* rows, std::int64_t count,
+                            std::int64_t columns) {
+  return quantized_rows(activation_floor(profile), rows, count, columns);
+}
+
+QuantizedRows quantize_rows(const Profile& profile, const float* rows, std::int64_t count,
+                            std::int64_t columns) {
+  return quantized_rows(activation_floor(profile), rows, count, columns);
 }
 
 LinearInput::LinearInput(const Profile& profile, const std::uint16_t* rows, std::int64_t count,
@@ -64,7 +75,7 @@ LinearInput::LinearInput(const Profile& profile, const std::uint16_t* rows, std:
     activations_.bf16 = rows;
     return;
   }
-  quantized_ = quantize_rows(rows, count, columns);
+  quantized_ = quantize_rows(profile, rows, count, columns);
   activations_.codes = quantized_.codes.data();
   activations_.scales = quantized_.scales.data();
 }

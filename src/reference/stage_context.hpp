@@ -83,7 +83,11 @@ struct QuantizedRows {
   std::vector<std::uint8_t> codes;   ///< [rows, columns]
   std::vector<std::uint8_t> scales;  ///< [rows, ceil(columns / 128)]
 };
-QuantizedRows quantize_rows(const std::uint16_t* rows, std::int64_t count, std::int64_t columns);
+QuantizedRows quantize_rows(const Profile& profile, const std::uint16_t* rows, std::int64_t count,
+                            std::int64_t columns);
+/// The same of f32 rows (axis out_rotation).
+QuantizedRows quantize_rows(const Profile& profile, const float* rows, std::int64_t count,
+                            std::int64_t columns);
 
 /// Input of an FP8 linear from bf16 rows, by the axis `linear`: codes with scales, or the rows themselves,
 /// which must outlive this.

@@ -16,6 +16,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "wide/formats.hpp"
 #include "wide/stages.hpp"
 
 namespace dsv4::wide {
@@ -104,7 +105,7 @@ Ball logarithm(Ball a) {
   return {value, a.radius == 0 ? 0 : -std::log1p(-std::min(a.radius / a.value, 1.0))};
 }
 
-void two_pass(const Logits& logits, std::span<const double> sinks, std::int64_t list_width,
+void two_pass(const Logits& logits, std::span<const double> sinks, std::int64_t list_width, bool sink_in_max,
               TokenResult& result) {
   const Eigen::Index heads = logits.z.rows();
   const Eigen::Index keys = logits.z.columns();
@@ -114,7 +115,8 @@ void two_pass(const Logits& logits, std::span<const double> sinks, std::int64_t 
   std::vector<Ball> denominators(static_cast<std::size_t>(heads));
   std::vector<Ball> maxima(static_cast<std::size_t>(heads));
   for (Eigen::Index head = 0; head < heads; ++head) {
-    const double m = largest(logits.z.value, head);
+    double m = largest(logits.z.value, head);
+    if (sink_in_max) m = std::max(m, sinks[static_cast<std::size_t>(head)]);
     const double m_radius = logits.z.radius.row(head).maxCoeff();
     Ball sum;
     for (Eigen::Index i = 0; i < keys; ++i) {
@@ -146,6 +148,45 @@ void two_pass(const Logits& logits, std::span<const double> sinks, std::int64_t 
     const double log_rounding = kUnit * (std::fabs(log_sum.value) + log_sum.radius + maxima[h].radius);
     result.lse[h] = stepped({maxima[h].value + log_sum.value, log_sum.radius + log_rounding});
   }
+}
+
+/// Section 17.4: logits, their distance to the maximum and probabilities are bf16 rounding points.
+void bf16_softmax(const Logits& logits, std::span<const double> sinks, bool sink_in_max,
+                  TokenResult& result) {
+  const Eigen::Index heads = logits.z.rows();
+  const Eigen::Index keys = logits.z.columns();
+  Values p(heads, keys);
+  Values spread(heads, keys);
+  for (Eigen::Index head = 0; head < heads; ++head) {
+    const auto h = static_cast<std::size_t>(head);
+    const double sink = round_bf16(sinks[h]);
+    std::vector<Ball> z;
+    Ball m{sink_in_max ? sink : -kInf, 0};
+    for (Eigen::Index i = 0; i < keys; ++i) {
+      // The logits carry the scale and its rounding; the dot is rounded to bf16 before it.
+      const Ball dot{logits.z.value(head, i) / kScaleF32, logits.z.radius(head, i) / kScaleF32};
+      z.push_back(bf16_point(stepped(bf16_point(dot) * kScaleF32)));
+      m.value = z.back().value > m.value ? z.back().value : m.value;
+      m.radius = std::max(m.radius, z.back().radius);
+    }
+    std::vector<Ball> e;
+    Ball sum;
+    for (const Ball& logit : z) {
+      e.push_back(stepped(exponential(bf16_point(stepped(logit - m)))));
+      sum = sum + e.back();
+    }
+    sum.radius += roundings(lane_roundings(keys)) * (sum.value + sum.radius);
+    const Ball denominator = stepped(sum + stepped(exponential(bf16_point(stepped(Ball{sink, 0} - m)))));
+    for (Eigen::Index i = 0; i < keys; ++i) {
+      const Ball weight = bf16_point(stepped(e[static_cast<std::size_t>(i)] / denominator));
+      p(head, i) = weight.value;
+      spread(head, i) =
+          weight.radius + (weight.value + weight.radius) * roundings(static_cast<double>(keys - i));
+    }
+    result.lse[h] = stepped(m + stepped(logarithm(sum)));
+  }
+  result.out.value = p * logits.key;
+  result.out.radius = spread * logits.key.cwiseAbs();
 }
 
 /// One head of the online form: running maximum, sum of weights.
@@ -224,6 +265,7 @@ void attention_core(Layer& layer) {
       kWindow + (compressed ? layer.tensor(TensorId::compressed_slots)->dim(1) : 0);
   const double scale = layer.exact() ? 1 / std::sqrt(static_cast<double>(kHeadDim)) : kScaleF32;
   const bool online_form = layer.axis<Softmax>() == Softmax::online64_bf16_p && !layer.exact();
+  const bool sink_in_max = layer.rounding<SinkInMax>() == SinkInMax::yes;
   const double empty_lse = layer.axis<EmptyLse>() == EmptyLse::plus_inf ? kInf : -kInf;
 
   Balls out(q.rows(), heads * kHeadDim);
@@ -243,8 +285,10 @@ void attention_core(Layer& layer) {
           logits(Eigen::Map<const Values>(q.data() + i * q.cols(), heads, kHeadDim), store, keys, scale);
       if (online_form) {
         online(z, keys, sinks, result);
+      } else if (layer.rounding<Softmax>() == Softmax::bf16) {
+        bf16_softmax(z, sinks, sink_in_max, result);
       } else {
-        two_pass(z, sinks, list_width, result);
+        two_pass(z, sinks, list_width, sink_in_max, result);
       }
     }
     result.out.reshape(1, heads * kHeadDim);

@@ -36,9 +36,11 @@ void window_lists(Layer& layer, const StepPlan& plan, std::int64_t tokens) {
     const std::int32_t first = last + 1 - length;
     lengths[static_cast<std::size_t>(token)] = length;
     for (std::int32_t item = 0; item < length; ++item) {
-      logical.at(token, item) = first + item;
-      slots.at(token, item) = static_cast<std::int32_t>(
-          layer.caches.slot(Cache::window, {*step.tables, step.state_base}, first + item));
+      const std::int32_t key =
+          layer.axis<ListOrder>() == ListOrder::newest_first ? last - item : first + item;
+      logical.at(token, item) = key;
+      slots.at(token, item) =
+          static_cast<std::int32_t>(layer.caches.slot(Cache::window, {*step.tables, step.state_base}, key));
     }
   }
   slots.publish(layer, TensorId::window_slots, tokens);

@@ -49,6 +49,13 @@ void decode_index_fp4(const std::byte* row, double* out) {
   }
 }
 
+void decode_plain(const std::byte* row, int n, bool f16, double* out) {
+  for (int i = 0; i < n; ++i) {
+    const auto code = load<std::uint16_t>(row + 2 * i);
+    out[i] = f16 ? f16_value(code) : bf16_value(code);
+  }
+}
+
 double decode_index_fp8(const std::byte* row, double* out) {
   for (int i = 0; i < kIndexDim; ++i) out[i] = e4m3_value(std::to_integer<std::uint8_t>(row[i]));
   return load<float>(row + kIndexDim);
@@ -67,7 +74,8 @@ std::size_t at(Cache cache) {
 Caches::Caches(const RunConfig& config, int layer)
     : kind_(config.layers.at(static_cast<std::size_t>(layer))),
       exact_(config.profile.exact),
-      fp4_(config.profile.get<IndexCache>() == IndexCache::fp4),
+      kv_cache_(config.profile.get<KvCache>()),
+      index_cache_(config.profile.get<IndexCache>()),
       online_(kind_ == LayerKind::hca && config.cache.c128_state == C128State::online) {
   const CacheConfig& cache_config = config.cache;
   for (std::size_t c = 0; c < kCacheCount; ++c) {
@@ -103,12 +111,11 @@ Caches::Caches(const RunConfig& config, int layer)
         shape.value_bytes = 8 * (index ? kIndexDim : kHeadDim);
         shape.pitch = shape.page_rows * shape.value_bytes;
       } else {
-        shape.value_bytes = !index ? layout::kKvValueBytes
-                            : fp4_ ? layout::kIndexFp4ValueBytes
-                                   : layout::kIndexFp8ValueBytes;
-        shape.scale_bytes = index ? 4 : layout::kKvScaleBytes;
+        const layout::RowForm form = index ? layout::row_form(index_cache_) : layout::row_form(kv_cache_);
+        shape.value_bytes = form.value_bytes;
+        shape.scale_bytes = form.scale_bytes;
         const std::int64_t natural =
-            index ? layout::index_page_bytes(rows, fp4_) : layout::kv_page_bytes(rows);
+            index ? layout::page_bytes(index_cache_, rows) : layout::page_bytes(kv_cache_, rows);
         shape.pitch = cache_config.pitch.value_or(natural);
       }
     }
@@ -166,6 +173,10 @@ std::vector<std::byte> Caches::widened(Cache cache, std::span<const std::byte> b
   } else if (bytes.size() == layout::kIndexFp4RowBytes) {
     values.resize(kIndexDim);
     decode_index_fp4(bytes.data(), values.data());
+  } else {
+    throw UsageError(
+        "a row of " + std::to_string(bytes.size()) +
+        " bytes says neither bf16 nor f16: profile exact cannot be fed from a cache without codes");
   }
   return bytes_of(values);
 }
@@ -174,6 +185,8 @@ void Caches::read_kv(Cache cache, std::int64_t slot, double* out) const {
   const std::vector<std::byte> row = memory(cache).row(slot);
   if (exact_) {
     std::memcpy(out, row.data(), row.size());
+  } else if (layout::plain(kv_cache_)) {
+    decode_plain(row.data(), kHeadDim, kv_cache_ == KvCache::f16, out);
   } else {
     decode_kv(row.data(), out);
   }
@@ -185,8 +198,12 @@ double Caches::read_index(std::int64_t slot, double* out) const {
     std::memcpy(out, row.data(), row.size());
     return 1;
   }
-  if (!fp4_) return decode_index_fp8(row.data(), out);
-  decode_index_fp4(row.data(), out);
+  if (index_cache_ == IndexCache::fp8) return decode_index_fp8(row.data(), out);
+  if (index_cache_ == IndexCache::fp4) {
+    decode_index_fp4(row.data(), out);
+  } else {
+    decode_plain(row.data(), kIndexDim, index_cache_ == IndexCache::f16, out);
+  }
   return 1;
 }
 

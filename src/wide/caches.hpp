@@ -60,7 +60,8 @@ class Caches {
 
   LayerKind kind_;
   bool exact_;
-  bool fp4_;
+  KvCache kv_cache_;
+  IndexCache index_cache_;
   bool online_;
   std::array<bool, kCacheCount> by_base_{};            ///< addressed by state base, not by a block table
   std::array<std::int64_t, kCacheCount> base_rows_{};  ///< ring rows or banks

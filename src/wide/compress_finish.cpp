@@ -10,11 +10,12 @@
 namespace dsv4::wide {
 namespace {
 
-std::vector<std::byte> packed_index(const Quantised& key, Eigen::Index row, bool fp4) {
+/// `scales`: the engine's own, before any that were given took their place.
+std::vector<std::byte> packed_index(const Quantised& key, const Values& scales, Eigen::Index row, bool fp4) {
   std::vector<std::byte> bytes;
   const std::uint8_t* const codes = key.codes.data() + row * kIndexDim;
   if (!fp4) {
-    const auto scale = static_cast<float>(scale_value(key.scales[static_cast<std::size_t>(row)]));
+    const auto scale = static_cast<float>(scales(row, 0));
     bytes.resize(layout::kIndexFp8RowBytes);
     std::memcpy(bytes.data(), codes, kIndexDim);
     std::memcpy(bytes.data() + layout::kIndexFp8ValueBytes, &scale, sizeof scale);
@@ -29,21 +30,30 @@ std::vector<std::byte> packed_index(const Quantised& key, Eigen::Index row, bool
 }
 
 std::vector<std::vector<std::byte>> publish_index_keys(Layer& layer, Balls keys) {
-  keys.round_to_bf16(layer.exact());
+  const bool rounded = layer.rounding<IndexRow>() == IndexRow::bf16;
+  keys.round_to_bf16(layer.exact() || !rounded);
   if (layer.axis<IndexRotation>() == IndexRotation::both) hadamard(keys, layer.exact());
-  keys = layer.publish_bf16(TensorId::indexer_entry, {kIndexDim}, std::move(keys));
+  keys = layer.publish_row(TensorId::indexer_entry, {kIndexDim}, std::move(keys), rounded);
   std::vector<std::vector<std::byte>> rows(static_cast<std::size_t>(keys.rows()));
   if (layer.exact()) {
     for (std::size_t i = 0; i < rows.size(); ++i)
       rows[i] = exact_row(keys.value, static_cast<Eigen::Index>(i));
     return rows;
   }
-  const bool fp4 = layer.axis<IndexCache>() == IndexCache::fp4;
-  Quantised codes = quantise(keys, kIndexDim, index_format(fp4));
+  const IndexCache cache = layer.axis<IndexCache>();
+  if (layout::plain(cache)) {
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      rows[i] = plain_row(keys.value, static_cast<Eigen::Index>(i), cache == IndexCache::f16);
+    layer.publish_bytes(TensorId::indexer_page_bytes, rows);
+    return rows;
+  }
+  const bool fp4 = cache == IndexCache::fp4;
+  Quantised codes = quantise(keys, kIndexDim, index_format(layer.config.profile));
+  const Values scales = codes.scale.value;
   layer.publish_codes(TensorId::indexer_codes, TensorId::indexer_scales, {kIndexDim}, {codes.blocks}, codes,
                       fp4, !fp4);
   for (std::size_t i = 0; i < rows.size(); ++i)
-    rows[i] = packed_index(codes, static_cast<Eigen::Index>(i), fp4);
+    rows[i] = packed_index(codes, scales, static_cast<Eigen::Index>(i), fp4);
   layer.publish_bytes(TensorId::indexer_page_bytes, rows);
   return rows;
 }
@@ -56,9 +66,12 @@ void compress_finish(Layer& layer, const StepPlan& plan, bool indexer) {
   const std::vector<ClosedEntry> entries = closed_entries(layer, plan);
   Balls keys(layer.input(self.pooled));
   require(keys.rows() == std::ssize(entries), "the pooled rows are not the entries that the step closes");
-  keys.round_to_bf16(layer.exact());
-  keys = rms_norm(keys, bf16_values(self.weights.norm), static_cast<double>(layer.geometry().eps));
-  keys.round_to_bf16(layer.exact());
+  const bool rounded =
+      indexer ? layer.rounding<IndexRow>() == IndexRow::bf16 : layer.rounding<KvRow>() != KvRow::f32;
+  keys.round_to_bf16(layer.exact() || layer.axis<PooledRounding>() == PooledRounding::f32);
+  keys = rms_norm(keys, bf16_values(self.weights.norm), static_cast<double>(layer.geometry().eps),
+                  HeadNorm::f32, layer.rounding<NormWeight>());
+  keys.round_to_bf16(layer.exact() || !rounded || layer.axis<RopeInput>() == RopeInput::f32);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const std::int32_t first = entries[i].position + 1 - ratio(layer.kind);
     rotate(keys, static_cast<Eigen::Index>(i), self.width - kRopeDim, layer.rope.at(first), false);
@@ -68,7 +81,7 @@ void compress_finish(Layer& layer, const StepPlan& plan, bool indexer) {
           ? publish_index_keys(layer, std::move(keys))
           : publish_keys(
                 layer, {compress_entry, compress_codes, compress_rope, compress_scales, compress_page_bytes},
-                std::move(keys));
+                std::move(keys), rounded);
   std::vector<std::int32_t> requests;
   std::vector<std::int32_t> indices;
   std::vector<std::int32_t> slots;

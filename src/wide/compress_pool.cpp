@@ -4,6 +4,7 @@
 /// Bound: scores are given, so their maximum is exact; each weight has the rounding of its argument and of
 /// exp, a term of either fold is rounded once for each row from its own on, and the quotient once.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "wide/compressor.hpp"
@@ -31,6 +32,27 @@ Ball pooled_channel(const std::vector<WindowRow>& rows, std::size_t c) {
     sum = sum + e * rows[i].kv[c];
   }
   return stepped(sum / denominator);
+}
+
+/// Section 17.3: weights, products and the sum are bf16 rounding points; the sum itself is float32.
+Ball pooled_channel_bf16(const std::vector<WindowRow>& rows, std::size_t c) {
+  double m = -std::numeric_limits<double>::infinity();
+  for (const WindowRow& row : rows) m = row.score[c] > m ? row.score[c] : m;
+  std::vector<Ball> e;
+  Ball denominator;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    e.push_back(stepped(exponential(stepped(Ball{rows[i].score[c] - m, 0}))));
+    Ball term = e.back();
+    term.radius += (term.value + term.radius) * roundings(static_cast<double>(rows.size() - i));
+    denominator = denominator + term;
+  }
+  Ball sum;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Ball term = bf16_point(stepped(bf16_point(stepped(e[i] / denominator)) * rows[i].kv[c]));
+    term.radius += (std::fabs(term.value) + term.radius) * roundings(static_cast<double>(rows.size() - i));
+    sum = sum + term;
+  }
+  return bf16_point(sum);
 }
 
 /// The window of an entry, positions ascending. Ratio 4 reads the columns [0, d) of the group before and [d,
@@ -62,12 +84,13 @@ std::vector<WindowRow> window_rows(const Layer& layer, const StepPlan& plan, con
 Balls pooled_offline(const Layer& layer, const StepPlan& plan, const Compressor& self,
                      const std::vector<ClosedEntry>& entries) {
   const Projections step_rows = projections(layer, self);
+  const auto channel = layer.rounding<PoolMode>() == PoolMode::f32 ? pooled_channel : pooled_channel_bf16;
   Balls pooled(std::ssize(entries), self.width);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     std::vector<std::vector<double>> states;
     const std::vector<WindowRow> rows = window_rows(layer, plan, self, step_rows, entries[i], states);
     for (int c = 0; c < self.width; ++c) {
-      pooled.set(static_cast<Eigen::Index>(i), c, pooled_channel(rows, static_cast<std::size_t>(c)));
+      pooled.set(static_cast<Eigen::Index>(i), c, channel(rows, static_cast<std::size_t>(c)));
     }
   }
   return pooled;

@@ -8,8 +8,14 @@ namespace dsv4::wide {
 void compress_project(Layer& layer, bool indexer) {
   const Compressor self = compressor(layer, indexer);
   const Balls hidden(layer.input(TensorId::hidden));
-  layer.publish_f32(self.kv, {self.channels}, product(hidden, self.weights.wkv));
-  layer.publish_f32(self.score, {self.channels}, product(hidden, self.weights.wgate));
+  const bool rounded = layer.rounding<CompressProject>() == CompressProject::bf16;
+  const auto project = [&](TensorId id, const Matrix& matrix) {
+    Balls values = product(hidden, matrix);
+    values.round_to_bf16(!rounded);
+    layer.publish_f32(id, {self.channels}, values);
+  };
+  project(self.kv, self.weights.wkv);
+  project(self.score, self.weights.wgate);
 }
 
 }  // namespace dsv4::wide

@@ -16,16 +16,22 @@ void check_axes(const Profile& profile) {
   for (const AxisInfo& axis : axes()) {
     const std::string_view value = profile.value(axis.axis);
     if (value == canonical.value(axis.axis)) continue;
-    const bool known = (axis.axis == Axis::head_norm && value == "bf16") ||
-                       (axis.axis == Axis::index_cache && value == "fp4") ||
-                       (axis.axis == Axis::softmax && value == "online64_bf16_p") ||
-                       axis.axis == Axis::index_round || axis.axis == Axis::index_rotation ||
-                       axis.axis == Axis::select_order || axis.axis == Axis::empty_lse;
-    if (!known) {
+    const bool unknown =
+        axis.axis == Axis::arithmetic || (axis.axis == Axis::list_order && value == "compressed_first");
+    if (unknown) {
       throw UsageError("the wide engine does not compute axis " + std::string(axis.name) + ": " +
                        std::string(value));
     }
   }
+  const auto needs = [&](bool fails, const char* message) {
+    if (fails) throw UsageError(std::string("the wide engine does not compute ") + message);
+  };
+  needs(profile.get<OutRotation>() == OutRotation::f32 && profile.get<WoA>() == WoA::bf16,
+        "axis out_rotation: f32 beside wo_a: bf16");
+  needs(profile.get<QRopeInput>() == QRopeInput::f32 && profile.get<HeadNorm>() != HeadNorm::f32,
+        "axis q_rope_input: f32 beside a head_norm that rounds");
+  needs(profile.get<SinkInMax>() == SinkInMax::yes && profile.get<Softmax>() == Softmax::online64_bf16_p,
+        "axis sink_in_max: yes beside softmax: online64_bf16_p");
 }
 
 }  // namespace

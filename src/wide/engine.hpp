@@ -2,10 +2,9 @@
 /// guards the reference engine, so it shares nothing with it: formulas, format tables, page code, slot
 /// arithmetic and state handling are its own.
 ///
-/// Profiles: `canonical` and `official` with the axes that differ between them, `index_rotation` and
-/// `empty_lse`; `exact` rounds and quantises nowhere, publishes float64 tensors (no codes, scales or page
-/// bytes; query codes are the values themselves) and holds float64 rows, so its state is no bytes. Other axis
-/// values: UsageError.
+/// Profiles: all of docs/profiles.md; `exact` rounds and quantises nowhere, publishes float64 tensors (no
+/// codes, scales or page bytes; query codes are the values themselves) and holds float64 rows, so its state
+/// is no bytes. Other axis values: UsageError.
 ///
 /// unrounded() holds, for tensors of floats the values before the last rounding, for codes x * 2^-e before
 /// conversion, for scales the quotient max(amax, floor) / M; bound() how far another engine may be from them

@@ -124,6 +124,32 @@ std::uint8_t e2m1_code(double x) {
   return static_cast<std::uint8_t>((std::signbit(x) ? 0x8U : 0U) | nearest_code(kE2m1, 8, std::fabs(x)));
 }
 
+std::uint8_t e2m1_code_ties_down(double x) {
+  unsigned code = 0;
+  while (code < 7 && std::fabs(x) > (kE2m1[code] + kE2m1[code + 1]) / 2) ++code;
+  return static_cast<std::uint8_t>(code != 0 && x < 0 ? code | 8U : code);
+}
+
+double f16_value(std::uint16_t code) {
+  if ((code & 0x7C00U) == 0x7C00U) {
+    return (code & 0x3FFU) != 0 ? kNaN : (code >> 15 != 0 ? -kInf : kInf);
+  }
+  return ieee_like(code, 5, 10, 15);
+}
+
+std::uint16_t f16_code(double x) {
+  if (std::isnan(x)) return 0x7E00;
+  const unsigned sign = std::signbit(x) ? 0x8000U : 0U;
+  const double magnitude = std::fabs(round_to_grid(x, 11, -14));
+  if (magnitude >= 0x1p16) return static_cast<std::uint16_t>(sign | 0x7C00U);
+  if (magnitude < 0x1p-14)
+    return static_cast<std::uint16_t>(sign | static_cast<unsigned>(magnitude * 0x1p24));
+  const int exponent = exponent_of(magnitude);
+  const auto significand = static_cast<unsigned>(magnitude * power_of_two(10 - exponent));  // 1024..2047
+  return static_cast<std::uint16_t>(sign | static_cast<unsigned>(exponent + 15) << 10 |
+                                    (significand - 1024U));
+}
+
 double ue8m0_value(std::uint8_t code) {
   return code == 255 ? kNaN : power_of_two(static_cast<int>(code) - 127);
 }

@@ -26,6 +26,13 @@ double e2m1_value(std::uint8_t code);
 /// Saturates at +-6; NaN becomes 0x7.
 std::uint8_t e2m1_code(double x);
 
+/// Counts the thresholds 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5 below |x|; zero has no sign.
+std::uint8_t e2m1_code_ties_down(double x);
+
+/// IEEE half precision: overflow to infinity; NaN becomes 0x7E00.
+double f16_value(std::uint16_t code);
+std::uint16_t f16_code(double x);
+
 /// 2^(code - 127); 255 is NaN.
 double ue8m0_value(std::uint8_t code);
 

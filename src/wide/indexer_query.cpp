@@ -2,6 +2,7 @@
 /// 13, 18).
 #include <cmath>
 
+#include "model/layout.hpp"
 #include "wide/product.hpp"
 #include "wide/stages.hpp"
 
@@ -13,7 +14,10 @@ void indexer_query(Layer& layer) {
   const bool exact = layer.exact();
   const bool fp4 = layer.axis<IndexCache>() == IndexCache::fp4;
 
-  Balls q = product(layer.fp8_operand(layer.input(TensorId::q_latent)), layer.weights->indexer_wq_b);
+  const bool rounded = layer.rounding<IndexRow>() != IndexRow::f32;
+  const bool plain = !exact && layout::plain(layer.axis<IndexCache>());
+
+  Balls q = layer.linear(Balls(layer.input(TensorId::q_latent)), layer.weights->indexer_wq_b);
   q.round_to_bf16(exact);
   q.reshape(tokens * heads, kIndexDim);
   for (std::int64_t i = 0; i < tokens; ++i) {
@@ -23,10 +27,10 @@ void indexer_query(Layer& layer) {
     }
   }
   if (layer.axis<IndexRotation>() == IndexRotation::both) {
-    q.round_to_bf16(exact);
+    q.round_to_bf16(exact || !rounded);
     hadamard(q, exact);
   }
-  q = layer.publish_bf16(TensorId::query_entry, {heads, kIndexDim}, std::move(q));
+  q = layer.publish_row(TensorId::query_entry, {heads, kIndexDim}, std::move(q), rounded);
   q.reshape(tokens * heads, kIndexDim);
 
   Balls weights = product(Balls(layer.input(TensorId::hidden)), layer.weights->indexer_weights_proj);
@@ -41,7 +45,16 @@ void indexer_query(Layer& layer) {
     layer.publish_copy(TensorId::query_weights, {heads}, weights.value);
     return;
   }
-  Quantised codes = quantise(q, kIndexDim, index_format(fp4));
+  if (plain) {
+    layer.publish_row(TensorId::query_codes, {heads, kIndexDim}, std::move(q), rounded);
+    for (Eigen::Index i = 0; i < weights.value.size(); ++i) {
+      const Eigen::Index row = i / heads;
+      weights.set(row, i % heads, stepped(weights.at(row, i % heads) * factor));
+    }
+    layer.publish_f32(TensorId::query_weights, {heads}, weights);
+    return;
+  }
+  Quantised codes = quantise(q, kIndexDim, index_format(layer.config.profile));
   layer.publish_codes(TensorId::query_codes, TensorId::query_scales, {heads, kIndexDim},
                       {heads, codes.blocks}, codes, fp4, !fp4);
   for (std::int64_t i = 0; i < tokens; ++i) {

@@ -29,19 +29,36 @@ std::vector<std::byte> exact_row(const Values& values, Eigen::Index row) {
   return bytes;
 }
 
-std::vector<std::vector<std::byte>> publish_keys(Layer& layer, const KeyTensors& ids, Balls keys) {
+std::vector<std::byte> plain_row(const Values& values, Eigen::Index row, bool f16) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(values.cols()) * 2);
+  for (Eigen::Index i = 0; i < values.cols(); ++i) {
+    const std::uint16_t code = f16 ? f16_code(values(row, i)) : bf16_code(values(row, i));
+    std::memcpy(bytes.data() + 2 * i, &code, sizeof code);
+  }
+  return bytes;
+}
+
+std::vector<std::vector<std::byte>> publish_keys(Layer& layer, const KeyTensors& ids, Balls keys,
+                                                 bool rounded) {
   Balls rope(keys.rows(), kRopeDim);
   rope.value = keys.value.rightCols(kRopeDim);
   rope.radius = keys.radius.rightCols(kRopeDim);
-  keys = layer.publish_bf16(ids.key, {kHeadDim}, std::move(keys));
-  layer.publish_bf16(ids.rope, {kRopeDim}, std::move(rope));
+  keys = layer.publish_row(ids.key, {kHeadDim}, std::move(keys), rounded);
   std::vector<std::vector<std::byte>> rows(static_cast<std::size_t>(keys.rows()));
+  const KvCache cache = layer.axis<KvCache>();
+  if (!layer.exact() && layout::plain(cache)) {
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      rows[i] = plain_row(keys.value, static_cast<Eigen::Index>(i), cache == KvCache::f16);
+    layer.publish_bytes(ids.page_bytes, rows);
+    return rows;
+  }
+  layer.publish_bf16(ids.rope, {kRopeDim}, std::move(rope));
   if (layer.exact()) {
     for (std::size_t i = 0; i < rows.size(); ++i)
       rows[i] = exact_row(keys.value, static_cast<Eigen::Index>(i));
     return rows;
   }
-  Quantised nope = quantise(keys, kNopeDim, {false, layout::kKvBlock});
+  Quantised nope = quantise(keys, kNopeDim, kv_format(layer.config.profile));
   layer.publish_codes(ids.codes, ids.scales, {kNopeDim}, {nope.blocks}, nope, false, false);
   for (std::size_t i = 0; i < rows.size(); ++i)
     rows[i] = packed(nope, keys.value, static_cast<Eigen::Index>(i));

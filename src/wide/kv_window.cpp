@@ -6,17 +6,19 @@
 namespace dsv4::wide {
 
 void kv_window(Layer& layer, const StepPlan& plan) {
-  Balls keys = product(Balls(layer.activations()), layer.weights->wkv);
+  const bool rounded = layer.rounding<KvRow>() == KvRow::bf16;
+  Balls keys = layer.linear_of_input(layer.weights->wkv);
   keys.round_to_bf16(layer.exact());
-  keys = rms_norm(keys, bf16_values(layer.weights->kv_norm), static_cast<double>(layer.geometry().eps));
-  keys = layer.publish_bf16(TensorId::window_normed, {kHeadDim}, std::move(keys));
+  keys = rms_norm(keys, bf16_values(layer.weights->kv_norm), static_cast<double>(layer.geometry().eps),
+                  HeadNorm::f32, layer.rounding<NormWeight>());
+  keys = layer.publish_row(TensorId::window_normed, {kHeadDim}, std::move(keys), rounded);
   for (std::size_t i = 0; i < layer.rows().size(); ++i) {
     rotate(keys, static_cast<Eigen::Index>(i), kNopeDim, layer.rope.at(layer.position(i)), false);
   }
   auto rows = publish_keys(layer,
                            {TensorId::window_kv, TensorId::window_codes, TensorId::window_rope,
                             TensorId::window_scales, TensorId::window_page_bytes},
-                           std::move(keys));
+                           std::move(keys), rounded);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const RequestStep& step = layer.step_of(plan, i);
     if (layer.position(i) < step.from.window) continue;

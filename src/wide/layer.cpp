@@ -5,6 +5,7 @@
 
 #include "model/error.hpp"
 #include "wide/formats.hpp"
+#include "wide/product.hpp"
 
 namespace dsv4::wide {
 namespace {
@@ -61,7 +62,7 @@ Layer::Layer(const RunConfig& run, int layer)
       index(layer),
       kind(run.layers.at(static_cast<std::size_t>(layer))),
       caches(run, layer),
-      rope(run.geometry, kind),
+      rope(run.geometry, kind, run.profile.exact ? RopeTable::f32 : run.profile.get<RopeTable>()),
       published_(tensor_count()) {}
 
 void Layer::begin_step(const StepPlan& plan) {
@@ -171,10 +172,21 @@ Values Layer::activations() const {
   return values;
 }
 
-Balls Layer::fp8_operand(Values values) const {
-  Balls exactly(std::move(values));
-  if (exact()) return exactly;
-  return quantise(exactly, exactly.columns(), kActivationFormat).dequantised;
+BlockFormat Layer::activation_format() const {
+  BlockFormat format = kActivationFormat;
+  if (axis<ActivationFloor>() == ActivationFloor::f1e10) format.least = 0x1.b7cdfep-34;  // float32 of 1e-10
+  return format;
+}
+
+Balls Layer::linear(Balls input, const Matrix& matrix) const {
+  if (exact()) return product(input, matrix);
+  if (axis<Linear>() == Linear::bf16) return product(input, matrix, 0, matrix.rows, true);
+  return product(quantise(input, input.columns(), activation_format()).dequantised, matrix);
+}
+
+Balls Layer::linear_of_input(const Matrix& matrix) const {
+  if (rounding<Linear>() == Linear::bf16) return linear(Balls(input(TensorId::hidden)), matrix);
+  return product(Balls(activations()), matrix);
 }
 
 std::vector<std::int64_t> Layer::shape(bool by_token, std::int64_t rows,
@@ -224,6 +236,19 @@ Balls Layer::publish_bf16(TensorId id, std::vector<std::int64_t> tail, Balls val
   return given ? Balls(std::move(*given)) : values;
 }
 
+Balls Layer::publish_unrounded(TensorId id, std::vector<std::int64_t> tail, Balls values) {
+  values.reshape(values.value.size() / Tensor::count(tail), Tensor::count(tail));
+  std::optional<Values> given = take_given(id);
+  if (kept(id)) {
+    publish_copy(id, tail, values.value, DType::float32);
+    if (!exact()) {
+      published(id).unrounded = spread(token_first(id), tail, values.value);
+      published(id).bound = spread(token_first(id), tail, values.radius);
+    }
+  }
+  return given ? Balls(std::move(*given)) : values;
+}
+
 void Layer::publish_f32(TensorId id, std::vector<std::int64_t> tail, const Balls& values) {
   publish_copy(id, tail, values.value);
   if (exact()) return;
@@ -231,10 +256,10 @@ void Layer::publish_f32(TensorId id, std::vector<std::int64_t> tail, const Balls
   published(id).bound = spread(token_first(id), tail, values.radius);
 }
 
-void Layer::publish_copy(TensorId id, std::vector<std::int64_t> tail, const Values& values) {
+void Layer::publish_copy(TensorId id, std::vector<std::int64_t> tail, const Values& values, DType dtype) {
   const bool by_token = token_first(id);
   if (exact()) return store(id, spread(by_token, tail, values));
-  Tensor tensor(info(id).dtype, shape(by_token, values.rows(), tail));
+  Tensor tensor(dtype, shape(by_token, values.rows(), tail));
   for (Eigen::Index row = 0; row < values.rows(); ++row) {
     const std::int64_t first = target_row(by_token, row) * values.cols();
     for (Eigen::Index j = 0; j < values.cols(); ++j) {
@@ -262,6 +287,7 @@ void Layer::publish_codes(TensorId codes, TensorId scales, std::vector<std::int6
                           bool f32_scales) {
   const std::optional<Values> given_codes = take_given(codes);
   std::optional<Values> given_scales = take_given(scales);
+  const Values own_scales = quantised.scale.value;
   if (given_scales) {
     given_scales->resize(quantised.scale.rows(), quantised.blocks);
     quantised.scale = Balls(*given_scales);
@@ -300,7 +326,7 @@ void Layer::publish_codes(TensorId codes, TensorId scales, std::vector<std::int6
       const std::uint8_t scale = quantised.scales[static_cast<std::size_t>(row * scale_width + i)];
       const auto at = static_cast<std::size_t>(target * scale_width + i);
       if (f32_scales) {
-        scale_tensor.as<float>()[at] = static_cast<float>(scale_value(scale));
+        scale_tensor.as<float>()[at] = static_cast<float>(own_scales.data()[row * scale_width + i]);
       } else {
         scale_tensor.as<std::uint8_t>()[at] = scale;
       }

@@ -47,6 +47,12 @@ class Layer {
     return config.profile.get<Axis>();
   }
 
+  /// The same for axes that choose rounding points and formats, of which `exact` has none.
+  template <class Axis>
+  Axis rounding() const {
+    return exact() ? Axis{} : axis<Axis>();
+  }
+
   /// Intermediates outside the set are not kept.
   void want(const TensorSet& wanted) { wanted_ = wanted; }
 
@@ -70,15 +76,28 @@ class Layer {
   /// What FP8 linears read from the layer's input: hidden codes with their scales; in `exact` the hidden
   /// states.
   Values activations() const;
-  /// What an FP8 linear reads from other bf16 values: quantised and dequantised; in `exact` the values.
-  Balls fp8_operand(Values values) const;
+  /// Output of wq_a, wq_b, wkv, wo_b or indexer.wq_b (axes linear and activation_floor): the input is
+  /// quantised and dequantised; in `exact` and with `linear: bf16` its values are used.
+  Balls linear(Balls input, const Matrix& weights) const;
+  /// The same from the layer's input, whose codes are published.
+  Balls linear_of_input(const Matrix& weights) const;
+  BlockFormat activation_format() const;
 
   /// Publishes floats at a rounding point and returns what later steps of the stage read. `tail`: shape
   /// behind the first axis.
   Balls publish_bf16(TensorId id, std::vector<std::int64_t> tail, Balls values);
+  /// The same where the profile does not round: a float32 tensor.
+  Balls publish_unrounded(TensorId id, std::vector<std::int64_t> tail, Balls values);
+  Balls publish_row(TensorId id, std::vector<std::int64_t> tail, Balls values, bool rounded) {
+    return rounded ? publish_bf16(id, std::move(tail), std::move(values))
+                   : publish_unrounded(id, std::move(tail), std::move(values));
+  }
   void publish_f32(TensorId id, std::vector<std::int64_t> tail, const Balls& values);
   /// Values that are already known in the tensor's format.
-  void publish_copy(TensorId id, std::vector<std::int64_t> tail, const Values& values);
+  void publish_copy(TensorId id, std::vector<std::int64_t> tail, const Values& values) {
+    publish_copy(id, std::move(tail), values, info(id).dtype);
+  }
+  void publish_copy(TensorId id, std::vector<std::int64_t> tail, const Values& values, DType dtype);
   void publish_integers(TensorId id, std::vector<std::int64_t> shape, std::span<const std::int32_t> values);
   /// Codes and scales; scales as ue8m0 bytes, or as float32. Nothing in `exact`. Given codes and scales
   /// replace the dequantised values and scales that later steps of the stage read.

@@ -24,7 +24,8 @@ Balls chained_rows(const Layer& layer, const Layer& previous) {
     for (Eigen::Index j = 0; j < sum.columns(); ++j) sum.set(i, j, stepped(sum.at(i, j)));
   }
   sum.round_to_bf16(layer.exact());
-  return rms_norm(sum, {}, static_cast<double>(layer.geometry().eps));
+  return rms_norm(sum, {}, static_cast<double>(layer.geometry().eps), HeadNorm::f32,
+                  layer.rounding<NormWeight>());
 }
 
 }  // namespace
@@ -50,7 +51,7 @@ void layer_input(Layer& layer, const StepPlan& plan, const HiddenSource& source,
     hidden = layer.publish_bf16(TensorId::hidden, {dim}, chained_rows(layer, *previous));
   }
   if (layer.exact()) return;
-  Quantised activations = quantise(hidden, dim, kActivationFormat);
+  Quantised activations = quantise(hidden, dim, layer.activation_format());
   layer.publish_codes(TensorId::hidden_codes, TensorId::hidden_scales, {dim}, {activations.blocks},
                       activations, false, false);
 }

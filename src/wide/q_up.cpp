@@ -9,12 +9,12 @@ void q_up(Layer& layer) {
   const std::vector<std::int64_t> tail{heads, kHeadDim};
   const auto by_head = [&](Balls& balls) { balls.reshape(std::ssize(layer.rows()) * heads, kHeadDim); };
 
-  Balls q = product(layer.fp8_operand(layer.input(TensorId::q_latent)), layer.weights->wq_b);
+  Balls q = layer.linear(Balls(layer.input(TensorId::q_latent)), layer.weights->wq_b);
   q = layer.publish_bf16(TensorId::q_raw, tail, std::move(q));
   by_head(q);
-  const bool bf16_steps = layer.axis<HeadNorm>() == HeadNorm::bf16 && !layer.exact();
-  q = rms_norm(q, {}, static_cast<double>(layer.geometry().eps), bf16_steps);
-  q = layer.publish_bf16(TensorId::q_normed, tail, std::move(q));
+  q = rms_norm(q, {}, static_cast<double>(layer.geometry().eps), layer.rounding<HeadNorm>());
+  q = layer.publish_row(TensorId::q_normed, tail, std::move(q),
+                        layer.rounding<QRopeInput>() == QRopeInput::bf16);
   by_head(q);
   for (std::size_t i = 0; i < layer.rows().size(); ++i) {
     const Rotation rotation = layer.rope.at(layer.position(i));

@@ -3,10 +3,39 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/layout.hpp"
 #include "wide/formats.hpp"
 
 namespace dsv4::wide {
 namespace {
+
+/// Farthest value that a code within the ball's reach has from the code of its centre.
+double code_radius(BlockFormat format, Ball scaled) {
+  if (!(scaled.radius > 0)) return 0;
+  const double value = format.value(format.code(scaled.value));
+  return std::max(std::fabs(format.value(format.code(scaled.value + scaled.radius)) - value),
+                  std::fabs(format.value(format.code(scaled.value - scaled.radius)) - value));
+}
+
+struct Columns {
+  Eigen::Index first, length;
+};
+
+/// One block whose scale is the float32 quotient s: codes of x * (1 / s), a float32 division and product.
+void quantise_by_quotient(const Balls& x, Eigen::Index row, Columns columns, BlockFormat format, Ball floored,
+                          Eigen::Index block, Eigen::Index row_width, Quantised& out) {
+  const Ball scale = stepped(floored / Ball{format.largest(), 0});
+  const Ball inverse = stepped(Ball{1, 0} / scale);
+  out.quotient.set(row, block, scale);
+  out.scale.set(row, block, scale);
+  for (Eigen::Index j = columns.first; j < columns.first + columns.length; ++j) {
+    const Ball scaled = stepped(x.at(row, j) * inverse);
+    const std::uint8_t code = format.code(scaled.value);
+    out.codes[static_cast<std::size_t>(row * row_width + j)] = code;
+    out.scaled.set(row, j, scaled);
+    out.dequantised.set(row, j, Ball{format.value(code), code_radius(format, scaled)} * scale);
+  }
+}
 
 /// Quantises one block; see Quantised for what the radii say.
 void quantise_block(const Balls& x, Eigen::Index row, Eigen::Index first, Eigen::Index length,
@@ -24,6 +53,10 @@ void quantise_block(const Balls& x, Eigen::Index row, Eigen::Index first, Eigen:
   const double floored = std::max(amax, format.floor());
   const double high = std::max(amax_high, floored);
   const double low = std::min(std::max(amax_low, format.floor()), floored);
+  if (format.f32_scale) {
+    return quantise_by_quotient(x, row, {first, length}, format,
+                                Ball{floored, std::max(high - floored, floored - low)}, block, columns, out);
+  }
   const int e = scale_exponent(floored, format.largest());
   const int e_low = scale_exponent(low, format.largest());
   const int e_high = scale_exponent(high, format.largest());
@@ -71,7 +104,24 @@ double BlockFormat::value(std::uint8_t code) const {
   return fp4 ? e2m1_value(code) : e4m3_value(code);
 }
 std::uint8_t BlockFormat::code(double x) const {
+  if (fp4 && ties_down) return e2m1_code_ties_down(x);
   return fp4 ? e2m1_code(x) : e4m3_code(x);
+}
+
+BlockFormat index_format(const Profile& profile) {
+  const bool fp4 = profile.get<IndexCache>() == IndexCache::fp4;
+  BlockFormat format{fp4, fp4 ? 32 : 128};
+  format.f32_scale = !fp4 && profile.get<IndexScale>() == IndexScale::f32;
+  format.ties_down = fp4 && profile.get<Fp4Rule>() == Fp4Rule::ties_down;
+  if (format.ties_down) format.least = BlockFormat::kFloorE4m3;
+  return format;
+}
+
+BlockFormat kv_format(const Profile& profile) {
+  BlockFormat format{false, layout::kKvBlock};
+  // A floor of the quotient is a floor of amax 448 times as high.
+  if (profile.get<KvCache>() == KvCache::e4m3_scale_floor) format.least = 448 * BlockFormat::kFloorE4m3;
+  return format;
 }
 double scale_value(std::uint8_t scale) {
   return ue8m0_value(scale);

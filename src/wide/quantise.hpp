@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/profile.hpp"
 #include "wide/row_math.hpp"
 
 namespace dsv4::wide {
@@ -12,19 +13,22 @@ namespace dsv4::wide {
 struct BlockFormat {
   bool fp4;
   int block;
+  double least = 0;        ///< floor of amax where it is not the format's
+  bool f32_scale = false;  ///< the scale is the quotient in float32, not a power of two (section 17.6)
+  bool ties_down = false;  ///< e2m1 ties take the smaller magnitude and zero has no sign (section 17.7)
   double largest() const { return fp4 ? 6.0 : 448.0; }
   /// f32 1e-4, or six times the smallest normal f32.
-  double floor() const { return fp4 ? 0x1.8p-124 : 0x1.a36e2ep-14; }
+  double floor() const { return least > 0 ? least : fp4 ? 0x1.8p-124 : kFloorE4m3; }
+  static constexpr double kFloorE4m3 = 0x1.a36e2ep-14;
   double value(std::uint8_t code) const;
   std::uint8_t code(double x) const;
 };
 
 /// Activations of FP8 linears.
 inline constexpr BlockFormat kActivationFormat{false, 128};
-/// Index queries and keys.
-inline constexpr BlockFormat index_format(bool fp4) {
-  return {fp4, fp4 ? 32 : 128};
-}
+/// Index queries and keys, and the nope part of KV rows, under a profile.
+BlockFormat index_format(const Profile& profile);
+BlockFormat kv_format(const Profile& profile);
 
 struct Quantised {
   Eigen::Index blocks = 0;           ///< a row

@@ -51,19 +51,21 @@ void Balls::round_to_bf16(bool skip) {
   }
 }
 
-Balls rms_norm(const Balls& x, std::span<const double> weight, double eps, bool bf16_steps) {
+Balls rms_norm(const Balls& x, std::span<const double> weight, double eps, HeadNorm head, NormWeight order) {
   Balls out(x.rows(), x.columns());
   const double n = static_cast<double>(x.columns());
 #pragma omp parallel for schedule(static)
   for (Eigen::Index row = 0; row < x.rows(); ++row) {
-    if (bf16_steps) {
+    if (head == HeadNorm::bf16) {
       bf16_norm_row(x, row, eps, out);
       continue;
     }
     const Ball mean = stepped(sum_of_squares(x, row) / Ball{n, 0});
-    const Ball factor = inverse_root(stepped(mean + Ball{eps, 0}));
+    Ball factor = inverse_root(stepped(mean + Ball{eps, 0}));
+    if (head == HeadNorm::factor_bf16) factor = bf16_point(factor);
     for (Eigen::Index i = 0; i < x.columns(); ++i) {
       Ball y = stepped(x.at(row, i) * factor);
+      if (order == NormWeight::round_then) y = bf16_point(y);
       if (!weight.empty()) y = stepped(y * weight[static_cast<std::size_t>(i)]);
       out.set(row, i, y);
     }
@@ -71,7 +73,7 @@ Balls rms_norm(const Balls& x, std::span<const double> weight, double eps, bool 
   return out;
 }
 
-Rope::Rope(const Geometry& geometry, LayerKind kind) {
+Rope::Rope(const Geometry& geometry, LayerKind kind, RopeTable table) : table_(table) {
   const bool yarn = has_compressor(kind);
   const double base = yarn ? geometry.compress_rope_theta : geometry.rope_theta;
   // The pair whose wavelength makes `turns` full turns over the original context.
@@ -110,6 +112,7 @@ Rope::Rope(const Geometry& geometry, LayerKind kind) {
 
 Rotation Rope::at(std::int32_t position) const {
   Rotation rotation;
+  rotation.bf16 = table_ == RopeTable::bf16;
   for (std::size_t i = 0; i < kPairs; ++i) {
     const double angle = as_float(position) * frequencies_[i];  // rounded to float32: part of the definition
     rotation.cosine[i] = std::cos(angle);
@@ -121,8 +124,12 @@ Rotation Rope::at(std::int32_t position) const {
 void rotate(Balls& x, Eigen::Index row, Eigen::Index first, const Rotation& rotation, bool inverse) {
   for (std::size_t i = 0; i < kPairs; ++i) {
     const double sine = inverse ? -rotation.sine[i] : rotation.sine[i];
-    const Ball c{rotation.cosine[i], kUnit * std::fabs(rotation.cosine[i])};  // one rounding to float32
-    const Ball s{sine, kUnit * std::fabs(sine)};
+    Ball c{rotation.cosine[i], kUnit * std::fabs(rotation.cosine[i])};  // one rounding to float32
+    Ball s{sine, kUnit * std::fabs(sine)};
+    if (rotation.bf16) {
+      c = bf16_point(c);
+      s = bf16_point(s);
+    }
     const Eigen::Index even = first + 2 * static_cast<Eigen::Index>(i);
     const Ball e = x.at(row, even);
     const Ball o = x.at(row, even + 1);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/geometry.hpp"
+#include "model/profile.hpp"
 #include "wide/bounds.hpp"
 
 namespace dsv4::wide {
@@ -39,24 +40,28 @@ struct Balls {
 };
 
 /// x / sqrt(mean(x^2) + eps), times `weight` unless empty, for every row; the last rounding is left to the
-/// caller. `bf16_steps`: each intermediate result of the head norm is a bf16 rounding point (section 18).
-Balls rms_norm(const Balls& x, std::span<const double> weight, double eps, bool bf16_steps = false);
+/// caller. `head`: which intermediate results of a head norm are bf16 rounding points (sections 17, 18);
+/// `order`: whether x * factor is one before the weight.
+Balls rms_norm(const Balls& x, std::span<const double> weight, double eps, HeadNorm head = HeadNorm::f32,
+               NormWeight order = NormWeight::then_round);
 
 /// cos and sin of the 32 angles of one position.
 struct Rotation {
   std::array<double, kRopeDim / 2> cosine;
   std::array<double, kRopeDim / 2> sine;
+  bool bf16 = false;  ///< another rounding, to bf16 (axis rope_table)
 };
 
 class Rope {
  public:
   /// Frequencies of a layer kind; UsageError if YaRN's limits lie within 1e-6 of an integer.
-  Rope(const Geometry& geometry, LayerKind kind);
+  Rope(const Geometry& geometry, LayerKind kind, RopeTable table = RopeTable::f32);
   Rotation at(std::int32_t position) const;
   std::span<const float> frequencies() const { return frequencies_; }
 
  private:
   std::array<float, kRopeDim / 2> frequencies_{};
+  RopeTable table_;
 };
 
 /// Rotates columns first .. first + 63 of a row in place; the inverse turns back.

@@ -35,7 +35,7 @@ TEST_CASE("the norm of a constant row is known", "[wide]") {
 TEST_CASE("the bf16 head norm rounds every step", "[wide]") {
   // 1.0078125 squared is 1.0157 = 1 + 2 + ... rounded to bf16 1.015625; the mean 1.015625, 1/sqrt = 0.99228,
   // bf16 0.9921875; the product 0.99993896 is left to the caller.
-  const Balls y = rms_norm(Balls(Values::Constant(1, 512, 1.0078125)), {}, 0x1.0c6f7ap-20, true);
+  const Balls y = rms_norm(Balls(Values::Constant(1, 512, 1.0078125)), {}, 0x1.0c6f7ap-20, HeadNorm::bf16);
   REQUIRE(y.value(0, 0) == 1.0078125 * 0.9921875);
 }
 
