@@ -174,7 +174,7 @@ class CacheCheck {
       by_slot[row.slot] = &row;
     }
     for (const Write& write : writes) {
-      if (write.cache != cache_) continue;
+      if (write.cache != cache_ || rewrites_kept_row(write)) continue;
       last_[write.slot] = &write;
       const auto found = allowed.find({write.slot, write.request, write.index});
       if (found != allowed.end()) {
@@ -235,6 +235,19 @@ class CacheCheck {
   }
 
  private:
+  // A restore step may compute a window row again that it could keep. Such a row has to hold what it held: it
+  // is no written row, so any byte that changes is reported.
+  bool rewrites_kept_row(const Write& write) const {
+    if (cache_ != Cache::window || plan_.kind != StepKind::restore) return false;
+    return std::ranges::any_of(plan_.requests, [&](const RequestStep& step) {
+      if (step.request != write.request || write.index < step.begin || write.index >= step.from.window) return false;
+      const std::vector<std::int32_t>& table = (*step.tables)[static_cast<std::size_t>(*form_.pool)];
+      const std::int64_t item = write.index / form_.unit_rows;
+      return item < std::ssize(table) && table[static_cast<std::size_t>(item)] >= 0 &&
+             table[static_cast<std::size_t>(item)] * form_.unit_rows + write.index % form_.unit_rows == write.slot;
+    });
+  }
+
   // The accepted bank of a verify step is copied into the committed one.
   void permit_commit() {
     for (const RequestStep& step : plan_.requests) {

@@ -1,0 +1,125 @@
+// fault_matrix [--engine NAME] [--only TEXT] [--scenarios FOLDER]: prints the matrix, one line a fault; exit
+// code 1 if one is not found, or not where it should be, 77 if the engine cannot run here.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+
+#include "faults/matrix.hpp"
+#include "model/error.hpp"
+#include "reference/engine.hpp"
+#ifdef DSV4_HAS_CUDA
+#include "gpu/engine.hpp"
+#endif
+
+namespace dsv4::test {
+namespace {
+
+struct Options {
+  std::string engine = "reference";
+  std::string only;
+  std::string scenarios = "tests/faults/scenarios";
+};
+
+std::unique_ptr<Engine> make_engine(const std::string& name, const RunConfig& config,
+                                    std::shared_ptr<const WeightSource> weights,
+                                    std::shared_ptr<const HiddenSource> hidden) {
+  if (name == "reference")
+    return reference::make_reference_engine(config, std::move(weights), std::move(hidden));
+#ifdef DSV4_HAS_CUDA
+  if (name == "cuda") return gpu::make_cuda_engine(config, std::move(weights), std::move(hidden));
+#endif
+  throw SubjectError("engine '" + name + "' is not part of this build");
+}
+
+class Table {
+ public:
+  explicit Table(const Options& options)
+      : options_(options), matrix_(options.scenarios, options.engine, make_engine) {}
+
+  int run() {
+    fmt::print("{:<48} {:<10} {:<20} {:<17} {:<17} {}\n", "fault", "engine", "smallest scenario",
+               "stage expected", "stage reported", "first report");
+    for (const Case& one : fault_cases()) fault(one);
+    for (const Case& one : bit_flip_cases()) fault(one);
+    for (const Case& one : control_cases()) control(one);
+    for (const std::string& scenario : scenario_names()) {
+      quiet("without a fault", scenario, &Matrix::run_clean);
+      quiet("faults without a change", scenario, &Matrix::run_unchanged);
+    }
+    fmt::print("{} lines, {} wrong\n", lines_, wrong_);
+    return wrong_ > 0 || lines_ == 0 ? 1 : 0;
+  }
+
+ private:
+  void line(const std::string& what, const Case& one, const std::string& expected,
+            const std::string& reported, const std::string& detail, bool good) {
+    ++lines_;
+    wrong_ += good ? 0 : 1;
+    fmt::print("{:<48} {:<10} {:<20} {:<17} {:<17} {}{}\n", what, options_.engine, one.scenario, expected,
+               reported, good ? "" : "WRONG: ", detail);
+    std::fflush(stdout);
+  }
+  bool chosen(const std::string& text) const { return text.find(options_.only) != std::string::npos; }
+
+  void fault(const Case& one) {
+    if (!chosen(one.injection)) return;
+    try {
+      const Report report = matrix_.run_fault(one);
+      const std::string detail = report.fired == 0 ? "it changed nothing" : report.detail;
+      line(
+          one.injection, one, one.expected, report.stage.empty() ? "-" : report.stage, detail,
+          report.stage == one.expected && report.fired > 0 && detail.find("downstream") == std::string::npos);
+    } catch (const InternalError& error) {
+      line(one.injection, one, one.expected, "-", error.what(), false);
+    }
+  }
+  void control(const Case& one) {
+    if (!chosen(one.injection)) return;
+    std::string seen;
+    const std::string problem = matrix_.run_control(one, seen);
+    line(one.injection, one, "no fault", problem.empty() ? "no fault" : "-", problem.empty() ? seen : problem,
+         problem.empty());
+  }
+  void quiet(const std::string& what, const std::string& scenario,
+             std::string (Matrix::*run)(const std::string&)) {
+    if (!chosen(what)) return;
+    const std::string problem = (matrix_.*run)(scenario);
+    line(what, {what, scenario, ""}, "-", problem.empty() ? "-" : problem, "", problem.empty());
+  }
+
+  Options options_;
+  Matrix matrix_;
+  int lines_ = 0;
+  int wrong_ = 0;
+};
+
+Options parsed(int count, char** arguments) {
+  Options options;
+  for (int i = 1; i + 1 < count; i += 2) {
+    const std::string key = arguments[i];
+    std::string* const value = key == "--engine"      ? &options.engine
+                               : key == "--only"      ? &options.only
+                               : key == "--scenarios" ? &options.scenarios
+                                                      : nullptr;
+    if (value == nullptr) throw UsageError("unknown option " + key);
+    *value = arguments[i + 1];
+  }
+  if (count % 2 == 0) throw UsageError("an option without its value");
+  return options;
+}
+
+}  // namespace
+}  // namespace dsv4::test
+
+int main(int count, char** arguments) {
+  try {
+    return dsv4::test::Table(dsv4::test::parsed(count, arguments)).run();
+  } catch (const dsv4::SubjectError& error) {
+    fmt::print("{}\n", error.what());
+    return 77;
+  } catch (const std::exception& error) {
+    fmt::print("{}\n", error.what());
+    return 1;
+  }
+}
