@@ -14,9 +14,10 @@ namespace dsv4::cli {
 namespace {
 
 constexpr const char* kFooter =
-    R"(Every special function is run on all 2^32 inputs, every division on 2^30 pairs of three kinds, every matrix
+    R"(Every special function is run on all 2^32 inputs, every division on 2^30 pairs of four kinds, every matrix
 instruction on a million outputs of each kind of data. The model (docs/hopper.md) has to return the same bits, on the
-device and, for a sample, on the host. Without WGMMA the device is no Hopper: the rule that explains its mma.sync best is reported.
+device and, for a sample, on the host. Without WGMMA the device is no Hopper: the rule that explains its mma.sync best
+is reported.
 
 Examples:
   dsv4-oracle probe
