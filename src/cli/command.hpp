@@ -26,6 +26,7 @@ using Action = std::function<int()>;
 void add_replay(CLI::App& app, Shared& shared, Action& action);
 void add_diff(CLI::App& app, Shared& shared, Action& action);
 void add_golden(CLI::App& app, Shared& shared, Action& action);
+void add_recorded(CLI::App& app, Shared& shared, Action& action);
 void add_inspect(CLI::App& app, Shared& shared, Action& action);
 void add_import_trace(CLI::App& app, Shared& shared, Action& action);
 void add_list(CLI::App& app, Shared& shared, Action& action);

@@ -25,6 +25,10 @@ std::string golden_folder() {
   return (fs::path(data_root()) / "data" / "golden").string();
 }
 
+std::string recorded_folder() {
+  return (fs::path(data_root()) / "data" / "recorded" / "h200").string();
+}
+
 std::string find_scenario(const std::string& name) {
   std::error_code error;
   if (fs::exists(name, error) || name.find('/') != std::string::npos) return name;

@@ -11,6 +11,7 @@ namespace dsv4::cli {
 std::string data_root();
 std::string scenario_folder();
 std::string golden_folder();
+std::string recorded_folder();  ///< of what the CUDA engine produced on an H200
 
 /// A path that exists as given, or the name of one of the program's own scenarios ("quickstart").
 std::string find_scenario(const std::string& name);

@@ -69,6 +69,7 @@ int run(int argc, char** argv) {
   cli::add_replay(app, shared, action);
   cli::add_diff(app, shared, action);
   cli::add_golden(app, shared, action);
+  cli::add_recorded(app, shared, action);
   cli::add_inspect(app, shared, action);
   cli::add_import_trace(app, shared, action);
   cli::add_list(app, shared, action);

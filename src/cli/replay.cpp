@@ -20,6 +20,7 @@ constexpr const char* kFooter = R"(Examples:
   dsv4-oracle replay run.yaml --dump run.h5 --stages 'indexer.*' --steps 10:20
   dsv4-oracle replay run.yaml --against wide --feed reference   error of each stage, on identical inputs
   dsv4-oracle replay run.yaml --against captured.h5 --rules values --rule 'attention.core/out=ulp:2'
+  dsv4-oracle replay run.yaml --model v4-flash --no-expect      the same steps with published geometry
   dsv4-oracle replay run.yaml --checkpoint 99:state.h5          and later: --resume state.h5)";
 
 /// "[n=3,s=2]" of an expanded run's name, as a part of a file name: "-n3-s2"; empty for a run without a
@@ -69,6 +70,12 @@ std::vector<scenario::Scenario> scenarios_of(const ReplayOptions& options) {
   }
   if (runs.size() > 1 && (!options.resume.empty() || !options.checkpoints.empty())) {
     throw UsageError(options.scenario + ": checkpoints need one run; choose one of the sweep with --only");
+  }
+  if (!options.model.empty()) {
+    // A checkpoint knows its run by the scenario's text, which does not name this geometry.
+    if (!options.resume.empty() || !options.checkpoints.empty())
+      throw UsageError("--model goes with neither --checkpoint nor --resume");
+    for (scenario::Scenario& run : runs) run.model.geometry = geometry_preset(options.model);
   }
   return runs;
 }
@@ -160,6 +167,8 @@ void add_replay(CLI::App& app, Shared& shared, Action& action) {
   command->add_option("--engine", options->engine, "Engine to run: reference, wide or cuda")
       ->type_name("NAME")
       ->capture_default_str();
+  command->add_option("--model", options->model, "Geometry of a preset instead of the scenario's: v4-flash ...")
+      ->type_name("PRESET");
   command->add_option("--profile", options->profile, "Numeric profile instead of the scenario's")
       ->type_name("NAME");
   command->add_option("--set", options->axes, "Replace one axis of the profile")->type_name("AXIS=VALUE");

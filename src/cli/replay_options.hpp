@@ -20,6 +20,7 @@ struct ReplayOptions {
   std::string only;  ///< of a sweep: expansions whose name holds this text
   std::string engine = "reference";
   std::string against;  ///< engine name or dump; empty: nothing is compared
+  std::string model;    ///< preset whose geometry replaces the scenario's; empty: the scenario's
   std::string profile;  ///< empty: the scenario's
   std::string against_profile;
   std::vector<std::string> axes;  ///< "axis=value"

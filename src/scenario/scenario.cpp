@@ -114,7 +114,10 @@ Scenario parse_plain(const std::string& text, const std::string& file) {
   if (const YamlNode* words = map.optional("description"))
     scenario.description = reader.text(*words, "description");
   scenario.model = parse_model(reader, map.optional("model"));
-  if (const YamlNode* profile = map.optional("profile")) scenario.profile = parse_profile(reader, *profile);
+  if (const YamlNode* profile = map.optional("profile")) {
+    scenario.profile = parse_profile(reader, *profile);
+    scenario.profile_given = true;
+  }
   if (const YamlNode* seed = map.optional("seed")) scenario.seed = reader.uint64(*seed, "seed");
   scenario.steps = parse_steps(reader, map.required("steps"));
   take_cache(reader, map.optional("cache"), scenario);

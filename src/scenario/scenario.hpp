@@ -55,6 +55,7 @@ struct Scenario {
   std::string text;         ///< YAML of this run (an expanded run: with its values in place)
   Model model;
   Profile profile;
+  bool profile_given = false;  ///< the scenario has `profile:`; without it any profile may run it
   std::uint64_t seed = 0;
   CacheConfig cache;
   std::vector<Event> steps;

@@ -299,6 +299,58 @@ full_disk() {
   contains out PARTIAL
 }
 
+recorded() {
+  expect 3 recorded verify small.yaml --data records
+  expect 2 recorded generate small.yaml --data records --engine wide
+  contains err 'exact in bits'
+  expect 2 recorded generate small.yaml --data records --detail other
+  expect 2 recorded generate small.yaml --data records --about driver
+  expect 0 recorded generate small.yaml --data records --detail small --about 'driver=1.2 beta'
+  contains records/small.digests '^about device cpu$'
+  contains records/small.digests '^about driver 1.2 beta$'
+  contains records/small.digests '^run small official '
+  cp records/small.digests first
+  expect 0 recorded generate small.yaml --data records --detail small --about 'driver=1.2 beta' --threads 1
+  cmp -s first records/small.digests || fail "a record does not repeat byte for byte"
+  expect 0 recorded list --data records
+  contains out 'driver 1.2 beta'
+  expect 0 recorded verify small.yaml --data records
+  contains out '^8 steps of 2 runs compared, 0 differ, 0 stale$'
+  expect 0 --json recorded verify small.yaml --data records
+  json_lines out
+
+  # One digit of a tensor and of its step.
+  sed -E -e 's|^(000001 layer_01/q.up/q .*)(.)$|\1x\2|' -e 's/x[0-8a-f]$/9/; s/x9$/0/' \
+      -e '0,/^step 1 /s/^(step 1 .*)(.{4})$/\1abcd/' first >records/small.digests
+  expect 1 recorded verify small.yaml --data records
+  contains out '^DIFFERS: small canonical: 1 of 4 steps, first step 1:'
+  contains out 'layer_01/q.up/q bfloat16 6,.*: recorded'
+  contains out 'dsv4-oracle replay small.yaml --profile canonical --engine reference --against reference --steps 1:2'
+  expect 1 --json recorded verify small.yaml --data records
+  json_lines out
+
+  # Another plan; another name; a run that went; a file that went. None is passed over.
+  cp first records/small.digests
+  cp small.yaml kept.yaml
+  sed 's/tokens: 11/tokens: 12/' kept.yaml >small.yaml
+  expect 1 recorded verify small.yaml --data records
+  contains out '^stale: small canonical: its plan has changed'
+  contains out '^0 steps of 0 runs compared, 0 differ, 2 stale$'
+  { echo 'profile: canonical'; cat kept.yaml; } >small.yaml
+  expect 1 recorded verify small.yaml --data records
+  contains out '^stale: small official: recorded, but no run any more'
+  contains out '^4 steps of 1 runs compared, 0 differ, 1 stale$'
+  cp kept.yaml new.yaml
+  expect 1 recorded verify new.yaml --data records
+  contains out '^stale: new canonical: not recorded'
+  cp kept.yaml small.yaml
+  expect 1 recorded verify --data records
+  contains out '^stale: small: recorded in records/small.digests, but no scenario any more'
+  contains out '^stale: mixed-batch canonical: not recorded'
+  head -n 3 first >records/small.digests
+  expect 3 recorded verify small.yaml --data records
+}
+
 if ! declare -F "$case" >/dev/null; then echo "no case $case"; exit 1; fi
 $case
 [ $failures -eq 0 ] && echo "$case: ok"

@@ -8,6 +8,7 @@
 #include "io/dump_format.hpp"
 #include "model/digest.hpp"
 #include "model/seeded.hpp"
+#include "oracle/golden/step_lines.hpp"
 #include "oracle/runner.hpp"
 #include "scenario/plan.hpp"
 #include "scenario/scenario.hpp"
@@ -57,34 +58,9 @@ void add_weights(std::vector<std::string>& lines, const RunConfig& config, const
   }
 }
 
-std::string shape_text(const Tensor& tensor) {
-  std::string text;
-  for (const std::int64_t size : tensor.shape()) text += (text.empty() ? "" : ",") + std::to_string(size);
-  return text;
-}
-
 void add_step(std::vector<std::string>& lines, const StepObservation& step) {
-  std::vector<std::string> parts;
-  const std::string at = io::step_name(step.step) + " ";
-  const auto add_tensor = [&](const std::string& name, const Tensor& tensor) {
-    parts.push_back(fmt::format("{}{} {} {} {}", at, name, dsv4::name(tensor.dtype()), shape_text(tensor),
-                                digest(tensor)));
-  };
-  add_tensor("batch/request", step.batch.request);
-  add_tensor("batch/position", step.batch.position);
-  add_tensor("batch/slot", step.batch.slot);
-  add_tensor("batch/page", step.batch.page);
-  for (std::size_t layer = 0; layer < step.layers.size(); ++layer) {
-    const std::string prefix = io::layer_name(static_cast<std::int64_t>(layer)) + "/";
-    for (const auto& [id, tensor] : step.layers[layer].tensors) add_tensor(prefix + path(id), tensor);
-    for (const auto& [cache, text] : step.layers[layer].state_digests) {
-      parts.push_back(fmt::format("{}{}state/{} {}", at, prefix, name(cache), text));
-    }
-  }
-  std::string all;
-  for (const std::string& part : parts) all += part + "\n";
-  lines.push_back(
-      fmt::format("step {} {} {}", step.step, digest(std::as_bytes(std::span<const char>(all))), step.event));
+  const std::vector<std::string> parts = step_lines(step);
+  lines.push_back(fmt::format("step {} {} {}", step.step, digest_of_lines(parts), step.event));
   lines.insert(lines.end(), parts.begin(), parts.end());
 }
 
