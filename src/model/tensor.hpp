@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "model/error.hpp"
+#include "model/zeroed_memory.hpp"
 
 namespace dsv4 {
 
@@ -79,7 +80,7 @@ class Tensor {
  private:
   DType dtype_ = DType::uint8;
   std::vector<std::int64_t> shape_;
-  std::vector<std::byte> bytes_;
+  ZeroedArray<std::byte> bytes_;
 };
 
 }  // namespace dsv4
