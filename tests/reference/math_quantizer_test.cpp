@@ -1,7 +1,11 @@
 #include <array>
 
+#include "arith/bf16.hpp"
+#include "arith/bits.hpp"
+#include "arith/e4m3.hpp"
 #include "math_support.hpp"
 #include "reference/block_quantizer.hpp"
+#include "reference/simd/kernels.hpp"
 
 using namespace dsv4;
 using namespace dsv4::reference;
@@ -233,6 +237,39 @@ TEST_CASE("bf16 rows") {
     for (std::size_t i = 0; i < x.size(); ++i) {
       REQUIRE(rounded[i] == literal_bf16(x[i]));
       REQUIRE(bits(wide[i]) == bits(from_bf16(rounded[i])));
+    }
+  });
+}
+
+TEST_CASE("conversions of rows are those of single values, at every boundary") {
+  // Every sign, exponent and upper mantissa, with the lower bits on both sides of halves.
+  std::vector<float> x;
+  for (std::uint32_t upper = 0; upper < 65536; ++upper) {
+    for (const std::uint32_t lower : {0x0000U, 0x0001U, 0x7FFFU, 0x8000U, 0x8001U, 0xFFFFU}) {
+      x.push_back(arith::from_bits(upper << 16 | lower));
+    }
+  }
+  on_every_isa([&] {
+    const simd::Kernels& kernels = simd::kernels();
+    const auto n = static_cast<std::int64_t>(x.size()) - 5;  // an uneven rest
+    std::vector<std::uint16_t> bf16(x.size());
+    std::vector<std::uint8_t> e4m3(x.size());
+    kernels.round_bf16(x.data(), n, bf16.data());
+    kernels.encode_e4m3(x.data(), n, 0.5F, e4m3.data());
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      wrong += bf16[i] != arith::f32_to_bf16(x[i]) ? 1 : 0;
+      wrong += e4m3[i] != arith::f32_to_e4m3(x[i] * 0.5F) ? 1 : 0;
+    }
+    REQUIRE(wrong == 0);
+    for (const std::int64_t begin : {0L, 200000L, 390000L}) {
+      for (const std::int64_t count : {1L, 15L, 64L, 100L, 128L}) {
+        float largest = 0.0F;
+        for (std::int64_t i = begin; i < begin + count; ++i) {
+          if (std::fabs(x[i]) > largest) largest = std::fabs(x[i]);
+        }
+        REQUIRE(bits(kernels.amax(x.data() + begin, count)) == bits(largest));
+      }
     }
   });
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <string.h>
 
 #include "arith/bf16.hpp"
 #include "arith/bits.hpp"
@@ -15,6 +16,10 @@
 
 namespace dsv4::reference::simd {
 inline namespace DSV4_ISA {
+
+typedef uint32_t Words __attribute__((vector_size(4 * kWidth)));
+typedef uint16_t FewHalves __attribute__((vector_size(2 * kWidth)));
+typedef uint8_t FewBytes __attribute__((vector_size(kWidth)));
 
 DSV4_TILE float to_bf16_value(float x) {
   return arith::bf16_to_f32(arith::f32_to_bf16(x));
@@ -64,8 +69,20 @@ DSV4_TILE float lane_tree(float* a) {
   for (int64_t i = 0; i < n; ++i) out[i] = arith::bf16_to_f32(in[i]);
 }
 
+/// arith::f32_to_bf16, written for a vector.
+DSV4_TILE Words bf16_of(Vec x) {
+  const Words bits = reinterpret_cast<Words>(x);
+  const Words rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  return (bits & 0x7FFFFFFFU) > 0x7F800000U ? Words{} + 0x7FC0U : rounded;
+}
+
 [[maybe_unused]] static void round_bf16(const float* in, int64_t n, uint16_t* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = arith::f32_to_bf16(in[i]);
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    const FewHalves few = __builtin_convertvector(bf16_of(load(in + i)), FewHalves);
+    memcpy(out + i, &few, sizeof(few));
+  }
+  for (; i < n; ++i) out[i] = arith::f32_to_bf16(in[i]);
 }
 
 [[maybe_unused]] static void decode_e4m3(const uint8_t* codes, int64_t n, float scale, float* out) {
@@ -79,8 +96,16 @@ DSV4_TILE float lane_tree(float* a) {
 /// Magnitudes of floats order as their bits do, so that the maximum is taken on integers; a NaN, above
 /// infinity there, never replaces a number (section 2).
 [[maybe_unused]] static float amax(const float* x, int64_t n) {
+  Words lanes = {};
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    const Words magnitude = reinterpret_cast<Words>(load(x + i)) & 0x7FFFFFFFU;
+    const Words number = magnitude > 0x7F800000U ? Words{} : magnitude;
+    lanes = number > lanes ? number : lanes;
+  }
   uint32_t m = 0;
-  for (int64_t i = 0; i < n; ++i) {
+  for (int lane = 0; lane < kWidth; ++lane) m = lanes[lane] > m ? lanes[lane] : m;
+  for (; i < n; ++i) {
     const uint32_t magnitude = arith::to_bits(x[i]) & 0x7FFFFFFFU;
     const uint32_t number = magnitude > 0x7F800000U ? 0U : magnitude;
     m = number > m ? number : m;
@@ -88,8 +113,26 @@ DSV4_TILE float lane_tree(float* a) {
   return arith::from_bits(m);
 }
 
+/// arith::f32_to_e4m3, written for a vector: compilers leave its loop scalar where the result is a byte.
+DSV4_TILE Words codes_of(Vec x) {
+  const Words bits = reinterpret_cast<Words>(x);
+  const Words sign = (bits >> 24) & 0x80U;
+  const Words absolute = bits & 0x7FFFFFFFU;
+  const Words clamped = absolute > 0x43E00000U ? Words{} + 0x43E00000U : absolute;
+  const Words normal = ((clamped + 0x7FFFFU + ((clamped >> 20) & 1U)) >> 20) - ((127U - 7U) << 3);
+  const Words small = reinterpret_cast<Words>(reinterpret_cast<Vec>(clamped) + 16384.0F) - 0x46800000U;
+  const Words finite = (clamped < 0x3C800000U ? small : normal) | sign;
+  return absolute > 0x7F800000U ? Words{} + 0x7FU : finite;
+}
+
 [[maybe_unused]] static void encode_e4m3(const float* x, int64_t n, float inverse, uint8_t* codes) {
-  for (int64_t i = 0; i < n; ++i) codes[i] = arith::f32_to_e4m3(x[i] * inverse);
+  const Vec factor = broadcast(inverse);
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    const FewBytes few = __builtin_convertvector(codes_of(load(x + i) * factor), FewBytes);
+    memcpy(codes + i, &few, sizeof(few));
+  }
+  for (; i < n; ++i) codes[i] = arith::f32_to_e4m3(x[i] * inverse);
 }
 
 [[maybe_unused]] static void encode_e2m1(const float* x, int64_t n, float inverse, uint8_t* codes) {
