@@ -8,6 +8,7 @@
 
 #include "arith/ue8m0.hpp"
 #include "model/error.hpp"
+#include "model/zeroed_memory.hpp"
 #include "reference/simd/kernels.hpp"
 
 namespace dsv4::reference {
@@ -35,44 +36,35 @@ constexpr std::int64_t kParallelWork = 1 << 21;
 
 /// Activations of a chunk of tokens in the order in which kernels read them: [block][token][128], and the
 /// scale of each block [block][token].
-class DecodedInput {
- public:
-  DecodedInput(std::int64_t columns, std::int64_t most_tokens)
-      : columns_(columns),
-        values_(static_cast<std::size_t>(blocks(columns) * most_tokens * kBlock)),
-        scales_(static_cast<std::size_t>(blocks(columns) * most_tokens)) {}
+struct DecodedInput {
+  ZeroedArray<float> values;
+  ZeroedArray<float> scales;
+};
 
-  const float* values() const { return values_.data(); }
-  const float* scales() const { return scales_.data(); }
-
-  /// Tokens [first, first + count), spread over OpenMP threads.
-  void decode(const Activations& x, std::int64_t first, std::int64_t count) {
-    const std::int64_t stride = x.stride != 0 ? x.stride : columns_;
-    const std::int64_t scale_stride = x.scale_stride != 0 ? x.scale_stride : blocks(columns_);
-    const simd::Kernels& kernels = simd::kernels();
-#pragma omp parallel for schedule(static) if (count * columns_ > kParallelWork / 16)
-    for (std::int64_t t = 0; t < count; ++t) {
-      for (std::int64_t b = 0; b < blocks(columns_); ++b) {
-        const std::int64_t from = (first + t) * stride + b * kBlock;
-        const std::int64_t width = std::min(kBlock, columns_ - b * kBlock);
-        float* const to = values_.data() + (b * count + t) * kBlock;
-        float scale = 1.0F;
-        if (x.codes != nullptr) {
-          kernels.decode_e4m3(x.codes + from, width, 1.0F, to);
-          scale = arith::ue8m0_to_f32(x.scales[(first + t) * scale_stride + b]);
-        } else {
-          kernels.widen_bf16(x.bf16 + from, width, to);
-        }
-        scales_[static_cast<std::size_t>(b * count + t)] = scale;
+/// Tokens [first, first + count), spread over OpenMP threads.
+void decode_input(const Activations& x, std::int64_t columns, std::int64_t first, std::int64_t count,
+                  DecodedInput& input) {
+  const std::int64_t block_count = blocks(columns);
+  const std::int64_t stride = x.stride != 0 ? x.stride : columns;
+  const std::int64_t scale_stride = x.scale_stride != 0 ? x.scale_stride : block_count;
+  const simd::Kernels& kernels = simd::kernels();
+#pragma omp parallel for schedule(static) if (count * columns > kParallelWork / 16)
+  for (std::int64_t t = 0; t < count; ++t) {
+    for (std::int64_t b = 0; b < block_count; ++b) {
+      const std::int64_t from = (first + t) * stride + b * kBlock;
+      const std::int64_t width = std::min(kBlock, columns - b * kBlock);
+      float* const to = input.values.data() + (b * count + t) * kBlock;
+      float scale = 1.0F;
+      if (x.codes != nullptr) {
+        kernels.decode_e4m3(x.codes + from, width, 1.0F, to);
+        scale = arith::ue8m0_to_f32(x.scales[(first + t) * scale_stride + b]);
+      } else {
+        kernels.widen_bf16(x.bf16 + from, width, to);
       }
+      input.scales[static_cast<std::size_t>(b * count + t)] = scale;
     }
   }
-
- private:
-  std::int64_t columns_;
-  std::vector<float> values_;
-  std::vector<float> scales_;
-};
+}
 
 /// Scales of outputs [first, first + count) for every block, [block][output].
 void weight_scales(const Matrix& w, std::int64_t first, std::int64_t count, float* out) {
@@ -94,17 +86,45 @@ struct Output {
 };
 
 /// What a thread needs beside the inputs.
-struct Workspace {
-  std::vector<float> scratch;
-  std::vector<float> scales;
+struct Scratch {
+  ZeroedArray<float> kernel;
+  ZeroedArray<float> scales;
 };
+
+void grow(ZeroedArray<float>& memory, std::int64_t count) {
+  if (std::ssize(memory) < count) memory = ZeroedArray<float>(static_cast<std::size_t>(count));
+}
+
+/// Memory of a product. The calling thread keeps it for its next one: to get as many fresh pages from the
+/// system takes longer than to decode the inputs into them.
+struct Workspace {
+  DecodedInput input;
+  std::vector<Scratch> threads;
+
+  void prepare(std::int64_t columns, std::int64_t tokens, std::int64_t outputs, std::int64_t thread_count) {
+    grow(input.values, blocks(columns) * tokens * kBlock);
+    grow(input.scales, blocks(columns) * tokens);
+    if (std::ssize(threads) < thread_count) threads.resize(static_cast<std::size_t>(thread_count));
+    for (Scratch& own : threads) {
+      grow(own.kernel, simd::kLinearScratch);
+      grow(own.scales, blocks(columns) * outputs);
+    }
+  }
+};
+
+Workspace& workspace() {
+  thread_local Workspace kept;
+  return kept;
+}
 
 void product(const Matrix& w, OutputRange range, const Activations& x, std::int64_t tokens,
              const Output& out) {
   check_call(w, range, x);
   if (tokens == 0 || range.count == 0) return;
   const simd::Kernels& kernels = simd::kernels();
-  const std::int64_t chunk = std::min<std::int64_t>(tokens, simd::kTokenChunk);
+  // Chunks of equal size: a short last one would decode every weight for few tokens.
+  const std::int64_t chunks = (tokens + simd::kTokenChunk - 1) / simd::kTokenChunk;
+  const std::int64_t chunk = (tokens + chunks - 1) / chunks;
   const std::int64_t threads = omp_get_max_threads();
   // Groups of whole panels, small enough that every thread gets several.
   std::int64_t group = simd::kOutputGroup;
@@ -114,24 +134,22 @@ void product(const Matrix& w, OutputRange range, const Activations& x, std::int6
 
   const bool parallel = tokens * range.count * w.columns > kParallelWork;
 
-  DecodedInput input(w.columns, chunk);
-  Workspace empty{std::vector<float>(simd::kLinearScratch),
-                  std::vector<float>(static_cast<std::size_t>(blocks(w.columns) * group))};
-  std::vector<Workspace> workspaces(static_cast<std::size_t>(threads), empty);
+  Workspace& memory = workspace();
+  memory.prepare(w.columns, chunk, group, threads);
   for (std::int64_t first_token = 0; first_token < tokens; first_token += chunk) {
     const std::int64_t count = std::min(chunk, tokens - first_token);
-    input.decode(x, first_token, count);
+    decode_input(x, w.columns, first_token, count, memory.input);
 #pragma omp parallel for schedule(dynamic) if (parallel)
     for (std::int64_t g = 0; g < groups; ++g) {
-      Workspace& own = workspaces[static_cast<std::size_t>(omp_get_thread_num())];
+      Scratch& own = memory.threads[static_cast<std::size_t>(omp_get_thread_num())];
       const std::int64_t first = g * group;
       const std::int64_t outputs = std::min(group, range.count - first);
       const std::int64_t row = range.first + first;
       weight_scales(w, row, outputs, own.scales.data());
       const std::int64_t to = first_token * out.stride + first;
       simd::LinearTask task{};
-      task.x = input.values();
-      task.x_scales = input.scales();
+      task.x = memory.input.values.data();
+      task.x_scales = memory.input.scales.data();
       task.tokens = count;
       task.columns = w.columns;
       task.codes = w.format == Matrix::Format::fp8_block128 ? w.codes.data() + row * w.columns : nullptr;
@@ -142,7 +160,7 @@ void product(const Matrix& w, OutputRange range, const Activations& x, std::int6
       task.out_f32 = out.f32 != nullptr ? out.f32 + to : nullptr;
       task.out_bf16 = out.bf16 != nullptr ? out.bf16 + to : nullptr;
       task.out_stride = out.stride;
-      task.scratch = own.scratch.data();
+      task.scratch = own.kernel.data();
       kernels.linear(task);
     }
   }

@@ -10,18 +10,9 @@ using namespace dsv4::reference::test;
 
 namespace {
 
-/// An e4m3 code by its definition.
-float e4m3(std::uint8_t code) {
-  const int exponent = (code >> 3) & 15;
-  const int mantissa = code & 7;
-  if (exponent == 15 && mantissa == 7) return kNan;
-  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return (code & 0x80) != 0 ? -magnitude : magnitude;
-}
 std::vector<float> e4m3_table() {
   std::vector<float> table;
-  for (int code = 0; code < 256; ++code) table.push_back(e4m3(static_cast<std::uint8_t>(code)));
+  for (int code = 0; code < 256; ++code) table.push_back(e4m3_value(static_cast<std::uint8_t>(code)));
   return table;
 }
 const std::vector<float> kE4m3 = e4m3_table();
@@ -193,6 +184,34 @@ TEST_CASE("a NaN code reaches the outputs of its token and no other") {
     linear(p.w, all_outputs(p.w), p.fp8(), 14, out.data(), 40);
     for (int t = 0; t < 14; ++t) {
       for (int n = 0; n < 40; ++n) REQUIRE(std::isnan(out[t * 40 + n]) == (t == 5));
+    }
+  });
+}
+
+TEST_CASE("every weight code is decoded to its value") {
+  on_every_isa([] {
+    Problem p;
+    p.w.format = Matrix::Format::fp8_block128;
+    p.w.rows = 256;
+    p.w.columns = 256;
+    p.w.scales.assign(4, 127);
+    for (int i = 0; i < 256 * 256; ++i) p.w.codes.push_back(static_cast<std::uint8_t>(i * 77 + i / 256));
+    p.tokens = 1;
+    for (int k = 0; k < 256; k += 37) {
+      p.codes.assign(256, 0);
+      p.codes[static_cast<std::size_t>(k)] = 0x38;  // 1
+      p.scales.assign(2, 127);
+      Matrix one = p.w;
+      for (int i = 0; i < 256 * 256; ++i) {
+        if (i % 256 != k) one.codes[static_cast<std::size_t>(i)] = 0;  // 0 x NaN would be NaN
+      }
+      std::vector<float> out(256);
+      linear(one, all_outputs(one), p.fp8(), 1, out.data(), 256);
+      for (int n = 0; n < 256; ++n) {
+        const float value = kE4m3[p.w.codes[static_cast<std::size_t>(n * 256 + k)]];
+        if (std::isnan(value)) REQUIRE(std::isnan(out[static_cast<std::size_t>(n)]));
+        if (!std::isnan(value)) REQUIRE(out[static_cast<std::size_t>(n)] == value);
+      }
     }
   });
 }

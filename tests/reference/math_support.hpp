@@ -73,6 +73,22 @@ inline float literal_sum(const float* x, std::int64_t n) {
   return literal_tree(lanes);
 }
 
+/// An e4m3 code by its definition.
+inline float e4m3_value(std::uint8_t code) {
+  const int exponent = (code >> 3) & 15;
+  const int mantissa = code & 7;
+  if (exponent == 15 && mantissa == 7) return kNan;
+  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+/// An e2m1 code, from the table of the format.
+inline float e2m1_value(std::uint8_t code) {
+  constexpr float kMagnitudes[8] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+  return (code & 8) != 0 ? -kMagnitudes[code & 7] : kMagnitudes[code & 7];
+}
+
 /// Numbers whose sums depend on the order: many exponents, both signs.
 class Numbers {
  public:

@@ -11,23 +11,9 @@ namespace dsv4::reference::simd {
 inline namespace DSV4_ISA {
 
 typedef uint8_t Bytes16 __attribute__((vector_size(16)));
-typedef uint8_t Bytes16At __attribute__((vector_size(16), aligned(1), may_alias));
-typedef uint16_t Halves8 __attribute__((vector_size(16)));
+typedef uint8_t Bytes __attribute__((vector_size(4 * kWidth)));
 
 /// Interleaves the low or high halves of two vectors: the step of a transposition.
-DSV4_TILE Bytes16 low_pairs(Bytes16 a, Bytes16 b) {
-  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-}
-DSV4_TILE Bytes16 high_pairs(Bytes16 a, Bytes16 b) {
-  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-}
-DSV4_TILE Halves8 low_pairs(Halves8 a, Halves8 b) {
-  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-}
-DSV4_TILE Halves8 high_pairs(Halves8 a, Halves8 b) {
-  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-}
-
 #if defined(__AVX512F__)
 DSV4_TILE Vec low_pairs(Vec a, Vec b) {
   return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -65,99 +51,200 @@ DSV4_TILE void transpose(V* v) {
   }
 }
 
-typedef uint32_t Words __attribute__((vector_size(4 * kWidth)));
-
-/// Bytes [kPart * kWidth, (kPart + 1) * kWidth) as 32-bit words. Compilers do not find the instruction
-/// themselves.
-template <int kPart>
-DSV4_TILE Words widened(Bytes16 v) {
-#if defined(__AVX512F__)
-  static_assert(kPart == 0);
-  // The masked form: g++ 12 warns of an uninitialised value inside the plain one.
-  return reinterpret_cast<Words>(_mm512_maskz_cvtepu8_epi32(0xFFFF, reinterpret_cast<__m128i>(v)));
+// Steps of a transposition inside 128-bit lanes, and a table of 16 bytes for every lane.
+#if defined(__AVX512BW__)
+DSV4_TILE Bytes low_bytes(Bytes a, Bytes b) {
+  return reinterpret_cast<Bytes>(
+      _mm512_unpacklo_epi8(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+}
+DSV4_TILE Bytes high_bytes(Bytes a, Bytes b) {
+  return reinterpret_cast<Bytes>(
+      _mm512_unpackhi_epi8(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+}
+DSV4_TILE Bytes low_halves(Bytes a, Bytes b) {
+  return reinterpret_cast<Bytes>(
+      _mm512_unpacklo_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+}
+DSV4_TILE Bytes high_halves(Bytes a, Bytes b) {
+  return reinterpret_cast<Bytes>(
+      _mm512_unpackhi_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+}
+DSV4_TILE Bytes looked_up(Bytes16 table, Bytes index) {
+  const __m512i everywhere = _mm512_maskz_broadcast_i32x4(0xFFFF, reinterpret_cast<__m128i>(table));
+  return reinterpret_cast<Bytes>(_mm512_shuffle_epi8(everywhere, reinterpret_cast<__m512i>(index)));
+}
 #elif defined(__AVX2__)
-  if constexpr (kPart == 1)
-    v = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-  return reinterpret_cast<Words>(_mm256_cvtepu8_epi32(reinterpret_cast<__m128i>(v)));
+DSV4_TILE Bytes low_bytes(Bytes a, Bytes b) {
+  return reinterpret_cast<Bytes>(
+      _mm256_unpacklo_epi8(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+}
+DSV4_TILE Bytes high_bytes(Bytes a, Bytes b) {
+  return reinterpret_cast<Bytes>(
+      _mm256_unpackhi_epi8(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+}
+DSV4_TILE Bytes low_halves(Bytes a, Bytes b) {
+  return reinterpret_cast<Bytes>(
+      _mm256_unpacklo_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+}
+DSV4_TILE Bytes high_halves(Bytes a, Bytes b) {
+  return reinterpret_cast<Bytes>(
+      _mm256_unpackhi_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+}
+DSV4_TILE Bytes looked_up(Bytes16 table, Bytes index) {
+  const __m256i everywhere = _mm256_broadcastsi128_si256(reinterpret_cast<__m128i>(table));
+  return reinterpret_cast<Bytes>(_mm256_shuffle_epi8(everywhere, reinterpret_cast<__m256i>(index)));
+}
 #else
-  return Words{v[4 * kPart], v[4 * kPart + 1], v[4 * kPart + 2], v[4 * kPart + 3]};
+typedef uint16_t Halves __attribute__((vector_size(16)));
+
+DSV4_TILE Bytes low_bytes(Bytes a, Bytes b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+DSV4_TILE Bytes high_bytes(Bytes a, Bytes b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+DSV4_TILE Bytes low_halves(Bytes a, Bytes b) {
+  return reinterpret_cast<Bytes>(__builtin_shufflevector(
+      reinterpret_cast<Halves>(a), reinterpret_cast<Halves>(b), 0, 8, 1, 9, 2, 10, 3, 11));
+}
+DSV4_TILE Bytes high_halves(Bytes a, Bytes b) {
+  return reinterpret_cast<Bytes>(__builtin_shufflevector(
+      reinterpret_cast<Halves>(a), reinterpret_cast<Halves>(b), 4, 12, 5, 13, 6, 14, 7, 15));
+}
+DSV4_TILE Bytes looked_up(Bytes16 table, Bytes index) {
+#if defined(__SSSE3__)
+  return reinterpret_cast<Bytes>(
+      _mm_shuffle_epi8(reinterpret_cast<__m128i>(table), reinterpret_cast<__m128i>(index)));
+#elif defined(__aarch64__)
+  return reinterpret_cast<Bytes>(
+      vqtbl1q_u8(reinterpret_cast<uint8x16_t>(table), reinterpret_cast<uint8x16_t>(index)));
+#else
+  Bytes out;
+  for (int i = 0; i < 16; ++i) out[i] = table[index[i] & 15];
+  return out;
+#endif
+}
+#endif
+
+/// Lane j is 16 bytes of row 4 * j; rows lie `stride` bytes apart.
+DSV4_TILE Bytes load_rows(const uint8_t* rows, [[maybe_unused]] int64_t stride) {
+#if defined(__AVX512BW__)
+  const auto row = [&](int j) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows + 4 * j * stride));
+  };
+  __m512i lanes = _mm512_maskz_broadcast_i32x4(0x000F, row(0));
+  lanes = _mm512_mask_broadcast_i32x4(lanes, 0x00F0, row(1));
+  lanes = _mm512_mask_broadcast_i32x4(lanes, 0x0F00, row(2));
+  return reinterpret_cast<Bytes>(_mm512_mask_broadcast_i32x4(lanes, 0xF000, row(3)));
+#elif defined(__AVX2__)
+  const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows));
+  const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows + 4 * stride));
+  return reinterpret_cast<Bytes>(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1));
+#else
+  Bytes row;
+  memcpy(&row, rows, sizeof(row));
+  return row;
 #endif
 }
 
-/// arith::e4m3_to_f32, written for a vector of codes.
-DSV4_TILE Vec codes_to_f32(Words code) {
-  const Words sign = (code & 0x80U) << 24;
-  const Words magnitude = code & 0x7FU;
-  const Words normal = (magnitude << 20) + ((127U - 7U) << 23);
-  const Vec small = reinterpret_cast<Vec>(magnitude + 0x46800000U) - 16384.0F;
-  const Words finite = (magnitude < 8U ? reinterpret_cast<Words>(small) : normal) | sign;
-  const Words nan = Words{} + arith::kNanBits;
-  return reinterpret_cast<Vec>(magnitude == 0x7FU ? nan : finite);
+/// Codes as the two upper bytes of their f32 values, which hold all of them (arith::e4m3_to_f32).
+struct UpperBytes {
+  Bytes high, low;
+};
+DSV4_TILE UpperBytes upper_bytes(Bytes code) {
+  // By exponent; f32 exponent = e + 120. Exponent 0: by the mantissa, which counts steps of 2^-9.
+  constexpr Bytes16 kHigh{0x3C, 0x3C, 0x3D, 0x3D, 0x3E, 0x3E, 0x3F, 0x3F,
+                          0x40, 0x40, 0x41, 0x41, 0x42, 0x42, 0x43, 0x43};
+  constexpr Bytes16 kLow{0x00, 0x80, 0x00, 0x80, 0x00, 0x80, 0x00, 0x80,
+                         0x00, 0x80, 0x00, 0x80, 0x00, 0x80, 0x00, 0x80};
+  constexpr Bytes16 kSmallHigh{0x00, 0x3B, 0x3B, 0x3B, 0x3C, 0x3C, 0x3C, 0x3C};
+  constexpr Bytes16 kSmallLow{0x00, 0x00, 0x80, 0xC0, 0x00, 0x20, 0x40, 0x60};
+  const Bytes magnitude = code & 0x7F;
+  const Bytes mantissa = code & 0x07;
+  const Bytes exponent = reinterpret_cast<Bytes>(reinterpret_cast<Words>(code) >> 3) & 0x0F;
+  Bytes high = looked_up(kHigh, exponent);
+  Bytes low =
+      looked_up(kLow, exponent) | (reinterpret_cast<Bytes>(reinterpret_cast<Words>(code) << 4) & 0x70);
+  high = magnitude < 8 ? looked_up(kSmallHigh, mantissa) : high;
+  low = magnitude < 8 ? looked_up(kSmallLow, mantissa) : low;
+  high = high | (code & 0x80);
+  const Bytes nan_high = Bytes{} + static_cast<uint8_t>(arith::kNanBits >> 24);
+  const Bytes nan_low = Bytes{} + static_cast<uint8_t>(arith::kNanBits >> 16 & 0xFF);
+  return {magnitude == 0x7F ? nan_high : high, magnitude == 0x7F ? nan_low : low};
 }
 
-/// The first kColumns codes of a vector to consecutive floats.
-template <int kColumns, int kPart = 0>
-DSV4_TILE void store_codes(Bytes16 v, float* out) {
-  store(out + kPart * kWidth, codes_to_f32(widened<kPart>(v)));
-  if constexpr ((kPart + 1) * kWidth < kColumns) store_codes<kColumns, kPart + 1>(v, out);
+/// Halves that are the upper ones of floats: the low or the high four of each lane.
+DSV4_TILE Vec low_floats(Bytes upper) {
+  return reinterpret_cast<Vec>(low_halves(Bytes{}, upper));
+}
+DSV4_TILE Vec high_floats(Bytes upper) {
+  return reinterpret_cast<Vec>(high_halves(Bytes{}, upper));
 }
 
-/// Elements in a square of the transposition, and outputs decoded together.
-constexpr int kCodeSquare = 16;
-constexpr int kHalfSquare = 8;
-constexpr int kCodeColumns = kTileColumns < kCodeSquare ? kTileColumns : kCodeSquare;
-
-/// e4m3 rows of `stride` codes: outputs [0, outputs) of the panel, inputs [0, inputs); the rest of the
-/// panel's columns becomes 0.
-[[maybe_unused]] static void decode_panel(const uint8_t* codes, int64_t stride, int64_t outputs,
-                                          int64_t inputs, float* panel) {
-  if (outputs < kTileColumns) memset(panel, 0, sizeof(float) * static_cast<size_t>(inputs * kTileColumns));
-  for (int64_t n = 0; n < outputs; n += kCodeColumns) {
-    int64_t k = 0;
-    if (n + kCodeColumns <= outputs) {
-      for (; k + kCodeSquare <= inputs; k += kCodeSquare) {
-        Bytes16 square[kCodeSquare] = {};
-        for (int i = 0; i < kCodeColumns; ++i) {
-          square[i] = *reinterpret_cast<const Bytes16At*>(codes + (n + i) * stride + k);
-        }
-        transpose<kCodeSquare>(square);
-        for (int i = 0; i < kCodeSquare; ++i) {
-          store_codes<kCodeColumns>(square[i], panel + (k + i) * kTileColumns + n);
-        }
-      }
-    }
-    for (; k < inputs; ++k) {
-      for (int64_t i = n; i < outputs && i < n + kCodeColumns; ++i) {
-        panel[k * kTileColumns + i] = arith::e4m3_to_f32(codes[i * stride + k]);
-      }
-    }
+/// kWidth rows x 16 codes to columns. Lane j works on rows 4 j .. 4 j + 3, so that no element leaves its
+/// lane.
+DSV4_TILE void decode_square(const uint8_t* rows, int64_t stride, float* out) {
+  const Bytes r0 = load_rows(rows, stride);
+  const Bytes r1 = load_rows(rows + stride, stride);
+  const Bytes r2 = load_rows(rows + 2 * stride, stride);
+  const Bytes r3 = load_rows(rows + 3 * stride, stride);
+  const Bytes even[2] = {low_bytes(r0, r2), high_bytes(r0, r2)};
+  const Bytes odd[2] = {low_bytes(r1, r3), high_bytes(r1, r3)};
+  for (int i = 0; i < 4; ++i) {  // four columns at a time
+    const Bytes codes = i % 2 == 0 ? low_bytes(even[i / 2], odd[i / 2]) : high_bytes(even[i / 2], odd[i / 2]);
+    const UpperBytes upper = upper_bytes(codes);
+    const Bytes first = low_bytes(upper.low, upper.high);
+    const Bytes last = high_bytes(upper.low, upper.high);
+    float* const to = out + 4 * i * kTileColumns;
+    store(to, low_floats(first));
+    store(to + kTileColumns, high_floats(first));
+    store(to + 2 * kTileColumns, low_floats(last));
+    store(to + 3 * kTileColumns, high_floats(last));
   }
 }
 
-/// bf16 rows, the same.
-[[maybe_unused]] static void decode_panel(const uint16_t* bf16, int64_t stride, int64_t outputs,
-                                          int64_t inputs, float* panel) {
+/// kWidth rows x 8 bf16 values, the same.
+DSV4_TILE void decode_square(const uint16_t* rows, int64_t stride, float* out) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(rows);
+  const int64_t pitch = 2 * stride;
+  const Bytes r0 = load_rows(bytes, pitch);
+  const Bytes r1 = load_rows(bytes + pitch, pitch);
+  const Bytes r2 = load_rows(bytes + 2 * pitch, pitch);
+  const Bytes r3 = load_rows(bytes + 3 * pitch, pitch);
+  const Bytes even[2] = {low_halves(r0, r2), high_halves(r0, r2)};
+  const Bytes odd[2] = {low_halves(r1, r3), high_halves(r1, r3)};
+  for (int i = 0; i < 4; ++i) {  // two columns at a time
+    const Bytes upper =
+        i % 2 == 0 ? low_halves(even[i / 2], odd[i / 2]) : high_halves(even[i / 2], odd[i / 2]);
+    store(out + 2 * i * kTileColumns, low_floats(upper));
+    store(out + (2 * i + 1) * kTileColumns, high_floats(upper));
+  }
+}
+
+DSV4_TILE float decoded(uint8_t code) {
+  return arith::e4m3_to_f32(code);
+}
+DSV4_TILE float decoded(uint16_t bits) {
+  return arith::bf16_to_f32(bits);
+}
+
+/// e4m3 codes or bf16 rows, `stride` elements apart: outputs [0, outputs) of the panel, inputs [0, inputs);
+/// the rest of the panel's columns becomes 0.
+template <class Element>
+DSV4_TILE void decode_panel(const Element* rows, int64_t stride, int64_t outputs, int64_t inputs,
+                            float* panel) {
+  constexpr int kSquare = 16 / sizeof(Element);
   if (outputs < kTileColumns) memset(panel, 0, sizeof(float) * static_cast<size_t>(inputs * kTileColumns));
-  for (int64_t n = 0; n < outputs; n += kHalfSquare) {
+  for (int64_t n = 0; n < outputs; n += kWidth) {
     int64_t k = 0;
-    if (n + kHalfSquare <= outputs) {
-      for (; k + kHalfSquare <= inputs; k += kHalfSquare) {
-        Halves8 square[kHalfSquare];
-        for (int i = 0; i < kHalfSquare; ++i) {
-          memcpy(&square[i], bf16 + (n + i) * stride + k, sizeof(Halves8));
-        }
-        transpose<kHalfSquare>(square);
-        for (int i = 0; i < kHalfSquare; ++i) {
-          uint16_t column[kHalfSquare];
-          memcpy(column, &square[i], sizeof(column));
-          float* out = panel + (k + i) * kTileColumns + n;
-          for (int j = 0; j < kHalfSquare; ++j) out[j] = arith::bf16_to_f32(column[j]);
-        }
+    if (n + kWidth <= outputs) {
+      for (; k + kSquare <= inputs; k += kSquare) {
+        decode_square(rows + n * stride + k, stride, panel + k * kTileColumns + n);
       }
     }
     for (; k < inputs; ++k) {
-      for (int64_t i = n; i < outputs && i < n + kHalfSquare; ++i) {
-        panel[k * kTileColumns + i] = arith::bf16_to_f32(bf16[i * stride + k]);
+      for (int64_t i = n; i < outputs && i < n + kWidth; ++i) {
+        panel[k * kTileColumns + i] = decoded(rows[i * stride + k]);
       }
     }
   }
