@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <array>
 
 #include "reference/indexer_scores.hpp"
 #include "reference/kv_row.hpp"
 #include "reference/plain_index.hpp"
+#include "reference/simd/kernels.hpp"
 #include "reference/stages.hpp"
 
 namespace dsv4::reference {
@@ -13,9 +15,9 @@ namespace {
 constexpr std::int64_t kScratchKeys = 1 << 17;
 
 struct Group {
-  std::size_t first = 0, last = 0;      ///< requests [first, last)
-  std::vector<std::int64_t> slots;      ///< of every key, request after request
-  std::vector<std::int64_t> first_key;  ///< of each request
+  std::size_t first = 0, last = 0;  ///< requests [first, last)
+  std::int64_t keys = 0;
+  std::vector<std::vector<std::int64_t>> slots;  ///< of each request's keys
 };
 
 /// Entries that a request's last row sees: (j + 1) * r <= p + 1.
@@ -30,51 +32,64 @@ Group next_group(const StageContext& context, std::size_t first) {
   for (group.last = first; group.last < requests.size(); ++group.last) {
     const RequestStep& request = requests[group.last];
     const std::int32_t count = widest(context, request);
-    if (group.last > first && std::ssize(group.slots) + count > kScratchKeys) break;
-    group.first_key.push_back(std::ssize(group.slots));
+    if (group.last > first && group.keys + count > kScratchKeys) break;
+    group.keys += count;
+    std::vector<std::int64_t>& rows = group.slots.emplace_back();
     const Slots slots = context.slots(request);
-    for (std::int32_t j = 0; j < count; ++j) group.slots.push_back(slots.at(Cache::index_entries, j));
+    for (std::int32_t j = 0; j < count; ++j) rows.push_back(slots.at(Cache::index_entries, j));
   }
   return group;
 }
 
+/// Keys of a group, packed request after request.
 struct Keys {
-  std::vector<float> values;  ///< [keys, 128]
-  std::vector<float> scales;  ///< [keys], FP8 only
+  std::vector<std::int64_t> first;        ///< float at which each request's begin
+  std::vector<std::int64_t> first_scale;  ///< and its scales
+  ZeroedArray<float> values;
+  std::vector<float> scales;  ///< FP8 only
 };
 
-Keys decode_keys(const StageContext& context, const Group& group, IndexCache format) {
-  const RowStore& store = context.state.caches.at(Cache::index_entries);
-  const std::int64_t count = std::ssize(group.slots);
-  Keys keys;
-  keys.values.resize(static_cast<std::size_t>(count * kIndexDim));
-  keys.scales.resize(static_cast<std::size_t>(count));
-#pragma omp parallel for schedule(static) if (count > 64)
-  for (std::int64_t key = 0; key < count; ++key) {
-    const auto at = static_cast<std::size_t>(key);
-    decode_index_row(store, group.slots[at], format, keys.values.data() + key * kIndexDim, &keys.scales[at]);
+/// Up to a panel of one request's keys.
+struct Piece {
+  const std::int64_t* slots;
+  std::int64_t count;
+  std::int64_t to;
+  std::int64_t to_scale;
+};
+
+void decode_piece(const RowStore& store, IndexCache format, const Piece& piece, Keys& keys) {
+  std::array<float, simd::kKeyPanelFloats> rows;
+  for (std::int64_t j = 0; j < piece.count; ++j) {
+    decode_index_row(store, piece.slots[j], format, rows.data() + j * kIndexDim,
+                     keys.scales.data() + piece.to_scale + j);
   }
-  return keys;
+  pack_index_keys(rows.data(), piece.count, keys.values.data() + piece.to);
 }
 
-/// Query values [tokens, heads, 128]: of the codes (FP8), or dequantised (FP4).
-std::vector<float> decode_queries(const StageContext& context, bool fp4) {
-  const auto codes = context.input(TensorId::query_codes).as<std::uint8_t>();
-  const Tensor& scales = context.input(TensorId::query_scales);
-  const std::int64_t vectors = context.tokens() * context.geometry().index_heads;
-  const std::uint8_t* const fp4_scales = fp4 ? scales.as<std::uint8_t>().data() : nullptr;
-  std::vector<float> values(codes.size());
-#pragma omp parallel for schedule(static) if (vectors > 64)
-  for (std::int64_t at = 0; at < vectors; ++at) {
-    const std::uint8_t* row = codes.data() + at * kIndexDim;
-    float* out = values.data() + at * kIndexDim;
-    if (fp4) {
-      dequantize_e2m1(row, fp4_scales + at * 4, kIndexDim, out);
-    } else {
-      decode_e4m3(row, kIndexDim, out);
+Keys decode_keys(const StageContext& context, const Group& group, IndexCache format) {
+  Keys keys;
+  std::vector<Piece> pieces;
+  std::int64_t floats = 0;
+  std::int64_t scales = 0;
+  for (const std::vector<std::int64_t>& slots : group.slots) {
+    const std::int64_t count = std::ssize(slots);
+    for (std::int64_t j = 0; j < count; j += simd::kKeyPanel) {
+      pieces.push_back({slots.data() + j, std::min<std::int64_t>(simd::kKeyPanel, count - j),
+                        floats + j * kIndexDim, scales + j});
     }
+    keys.first.push_back(floats);
+    keys.first_scale.push_back(scales);
+    floats += packed_index_keys(count);
+    scales += count;
   }
-  return values;
+  keys.values = ZeroedArray<float>(static_cast<std::size_t>(floats));
+  keys.scales.resize(static_cast<std::size_t>(scales));
+  const RowStore& store = context.state.caches.at(Cache::index_entries);
+  const std::int64_t count = std::ssize(pieces);
+#pragma omp parallel for schedule(static) if (count > 1)
+  for (std::int64_t i = 0; i < count; ++i)
+    decode_piece(store, format, pieces[static_cast<std::size_t>(i)], keys);
+  return keys;
 }
 
 }  // namespace
@@ -94,7 +109,9 @@ void indexer_score(StageContext& context) {
   }
   if (layout::plain(format)) return plain_index_scores(context, std::move(visible), width);
   Tensor scores(DType::float32, {tokens, width});
-  const std::vector<float> queries = decode_queries(context, fp4);
+  const std::uint8_t* const codes = context.input(TensorId::query_codes).as<std::uint8_t>().data();
+  const std::uint8_t* const scale_bytes =
+      fp4 ? context.input(TensorId::query_scales).as<std::uint8_t>().data() : nullptr;
   const auto weights = context.input(TensorId::query_weights).as<float>();
   for (std::size_t first = 0; first < context.plan.requests.size();) {
     const Group group = next_group(context, first);
@@ -102,10 +119,13 @@ void indexer_score(StageContext& context) {
     std::vector<IndexScoreCall> calls;
     for (std::size_t at = group.first; at < group.last; ++at) {
       const RequestStep& request = context.plan.requests[at];
-      const std::int64_t key = group.first_key[at - group.first];
+      const std::size_t of = at - group.first;
+      const float* const values = keys.values.data() + keys.first[of];
+      const float* const scales = fp4 ? nullptr : keys.scales.data() + keys.first_scale[of];
       for (std::int64_t row = request.first_row; row < request.first_row + request.row_count; ++row) {
-        calls.push_back({queries.data() + row * heads * kIndexDim, weights.data() + row * heads,
-                         keys.values.data() + key * kIndexDim, fp4 ? nullptr : keys.scales.data() + key,
+        calls.push_back({codes + row * heads * kIndexDim,
+                         fp4 ? scale_bytes + row * heads * index_scales(format) : nullptr,
+                         weights.data() + row * heads, values, scales,
                          visible.as<std::int32_t>()[static_cast<std::size_t>(row)],
                          scores.as<float>().data() + row * width});
       }

@@ -9,6 +9,8 @@
 #include "arith/bf16.hpp"
 #include "arith/ue8m0.hpp"
 #include "model/geometry.hpp"
+#include "model/zeroed_memory.hpp"
+#include "reference/block_quantizer.hpp"
 #include "reference/simd/kernels.hpp"
 
 namespace dsv4::reference {
@@ -34,27 +36,47 @@ void index_head_weights(const std::uint16_t* projected, int heads, const std::ui
   }
 }
 
-namespace {
-
-simd::ScoreTask task_of(const IndexScoreCall& call, int heads, IndexRound round, float* scratch) {
-  return {call.query,  call.weights, call.keys, call.key_scales, call.count, heads, round == IndexRound::bf16,
-          call.scores, scratch};
+std::int64_t packed_index_keys(std::int64_t count) {
+  return (count + simd::kKeyPanel - 1) / simd::kKeyPanel * simd::kKeyPanelFloats;
 }
 
-std::vector<float> scratch_for(int heads) {
-  return std::vector<float>(static_cast<std::size_t>(simd::score_scratch(heads)));
+void pack_index_keys(const float* rows, std::int64_t count, float* packed) {
+  simd::kernels().pack_keys(rows, count, packed);
+}
+
+namespace {
+
+/// Memory of a thread: the query's values, then what the kernel needs.
+std::int64_t query_floats(int heads) {
+  return std::int64_t{heads} * kIndexDim;
+}
+ZeroedArray<float> scratch_for(int heads) {
+  return ZeroedArray<float>(static_cast<std::size_t>(query_floats(heads) + simd::score_scratch(heads)));
+}
+
+void run(const IndexScoreCall& call, int heads, IndexRound round, float* scratch) {
+  float* const query = scratch;
+  const std::int64_t values = query_floats(heads);
+  if (call.query_scales != nullptr) {
+    dequantize_e2m1(call.query, call.query_scales, values, query);
+  } else {
+    decode_e4m3(call.query, values, query);
+  }
+  simd::kernels().scores({query, call.weights, call.keys, call.key_scales, call.count, heads,
+                          round == IndexRound::bf16, call.scores, scratch + values});
 }
 
 }  // namespace
 
 void index_scores(const IndexScoreCall& call, int heads, IndexRound round) {
-  std::vector<float> scratch = scratch_for(heads);
-  simd::kernels().scores(task_of(call, heads, round, scratch.data()));
+  ZeroedArray<float> scratch = scratch_for(heads);
+  run(call, heads, round, scratch.data());
 }
 
 void index_scores(std::span<const IndexScoreCall> calls, int heads, IndexRound round) {
   // Few tokens with many keys (decode) are cut into runs of keys, so that every thread has work.
-  constexpr std::int64_t kRun = 1020;  // a multiple of every tile height
+  constexpr std::int64_t kRun = 1024;
+  static_assert(kRun % simd::kKeyPanel == 0);
   // Fewer multiply-adds run on the calling thread: waking the others would take longer.
   constexpr std::int64_t kParallelWork = 1 << 21;
   std::vector<IndexScoreCall> runs;
@@ -72,13 +94,12 @@ void index_scores(std::span<const IndexScoreCall> calls, int heads, IndexRound r
   std::int64_t keys = 0;
   for (const IndexScoreCall& run : runs) keys += run.count;
   const bool parallel = keys * heads * kIndexDim > kParallelWork;
-  const simd::Kernels& kernels = simd::kernels();
-  std::vector<std::vector<float>> scratch(static_cast<std::size_t>(omp_get_max_threads()),
+  std::vector<ZeroedArray<float>> scratch(static_cast<std::size_t>(omp_get_max_threads()),
                                           scratch_for(heads));
 #pragma omp parallel for schedule(dynamic) if (parallel)
   for (std::int64_t i = 0; i < count; ++i) {
-    float* const own = scratch[static_cast<std::size_t>(omp_get_thread_num())].data();
-    kernels.scores(task_of(runs[static_cast<std::size_t>(i)], heads, round, own));
+    run(runs[static_cast<std::size_t>(i)], heads, round,
+        scratch[static_cast<std::size_t>(omp_get_thread_num())].data());
   }
 }
 

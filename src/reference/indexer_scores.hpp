@@ -18,12 +18,18 @@ float index_weight_constant(int heads);
 void index_head_weights(const std::uint16_t* projected, int heads, const std::uint8_t* query_scales,
                         IndexRound round, float* weights);
 
+/// Index keys in the order in which the scores read them; simd::ScoreTask says which.
+std::int64_t packed_index_keys(std::int64_t count);  ///< floats for `count` keys
+/// `rows` [count, 128] to packed_index_keys(count) floats at `packed`.
+void pack_index_keys(const float* rows, std::int64_t count, float* packed);
+
 /// Scores of one token against `count` keys.
 struct IndexScoreCall {
-  const float* query = nullptr;       ///< [heads, 128]: values of the codes (FP8) or dequantised (FP4)
-  const float* weights = nullptr;     ///< [heads], folded
-  const float* keys = nullptr;        ///< [count, 128]: values of the codes (FP8) or dequantised (FP4)
-  const float* key_scales = nullptr;  ///< [count] f32 for FP8, null for FP4
+  const std::uint8_t* query = nullptr;         ///< codes [heads, 128]
+  const std::uint8_t* query_scales = nullptr;  ///< ue8m0 [heads, 4] for FP4; null for FP8, whose are folded
+  const float* weights = nullptr;              ///< [heads], folded
+  const float* keys = nullptr;                 ///< packed: values of the codes (FP8) or dequantised (FP4)
+  const float* key_scales = nullptr;           ///< [count] f32 for FP8, null for FP4
   std::int64_t count = 0;
   float* scores = nullptr;  ///< [count]
 };

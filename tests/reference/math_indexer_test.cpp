@@ -10,13 +10,27 @@ namespace {
 struct Problem {
   int heads;
   std::int64_t count;
-  std::vector<float> query, weights, keys, scales;
+  std::vector<std::uint8_t> codes, query_scales;
+  std::vector<float> weights, keys, scales;
+  std::vector<float> packed;  ///< made by call_of
+
+  /// Value d of head h by the definition of the code.
+  float query(int h, int d) const {
+    const std::uint8_t code = codes[h * 128 + d];
+    if (query_scales.empty()) return e4m3_value(code);
+    return e2m1_value(code) * std::ldexp(1.0F, query_scales[h * 4 + d / 32] - 127);
+  }
 };
 
-Problem make(int heads, std::int64_t count, std::uint32_t seed) {
+Problem make(int heads, std::int64_t count, std::uint32_t seed, bool fp4 = false) {
   Numbers numbers(seed);
-  Problem p{heads, count, numbers.narrows(heads * 128), numbers.narrows(heads), numbers.narrows(count * 128),
-            {}};
+  Problem p{heads, count, {}, {}, numbers.narrows(heads), numbers.narrows(count * 128), {}, {}};
+  for (int i = 0; i < heads * 128; ++i) {
+    p.codes.push_back(fp4 ? static_cast<std::uint8_t>(numbers.below(16)) : numbers.code());
+  }
+  for (int i = 0; fp4 && i < heads * 4; ++i) {
+    p.query_scales.push_back(static_cast<std::uint8_t>(122 + numbers.below(10)));
+  }
   for (std::int64_t j = 0; j < count; ++j) p.scales.push_back(std::ldexp(1.0F, numbers.below(20) - 10));
   return p;
 }
@@ -24,7 +38,9 @@ Problem make(int heads, std::int64_t count, std::uint32_t seed) {
 float literal(const Problem& p, std::int64_t j, bool bf16_steps, bool scaled) {
   std::vector<float> terms;
   for (int h = 0; h < p.heads; ++h) {
-    float t = literal_dot(p.query.data() + h * 128, p.keys.data() + j * 128, 128);
+    std::vector<float> query;
+    for (int d = 0; d < 128; ++d) query.push_back(p.query(h, d));
+    float t = literal_dot(query.data(), p.keys.data() + j * 128, 128);
     if (bf16_steps) t = via_bf16(t);
     if (!(t > 0)) t = 0;
     if (bf16_steps) t = via_bf16(t * p.weights[h]);
@@ -35,8 +51,16 @@ float literal(const Problem& p, std::int64_t j, bool bf16_steps, bool scaled) {
   return scaled ? sum * p.scales[j] : sum;
 }
 
-IndexScoreCall call_of(const Problem& p, bool scaled, float* out) {
-  return {p.query.data(), p.weights.data(), p.keys.data(), scaled ? p.scales.data() : nullptr, p.count, out};
+IndexScoreCall call_of(Problem& p, bool scaled, float* out) {
+  p.packed.assign(static_cast<std::size_t>(packed_index_keys(p.count)), kNan);
+  pack_index_keys(p.keys.data(), p.count, p.packed.data());
+  return {p.codes.data(),
+          p.query_scales.empty() ? nullptr : p.query_scales.data(),
+          p.weights.data(),
+          p.packed.data(),
+          scaled ? p.scales.data() : nullptr,
+          p.count,
+          out};
 }
 
 }  // namespace
@@ -68,8 +92,8 @@ TEST_CASE("head weights fold constant and scale") {
 TEST_CASE("a negative dot counts as zero") {
   on_every_isa([] {
     Problem p = make(2, 1, 1);
-    p.query.assign(256, 1.0F);
-    std::fill(p.query.begin() + 128, p.query.end(), -1.0F);
+    p.codes.assign(256, 0x38);  // 1
+    std::fill(p.codes.begin() + 128, p.codes.end(), std::uint8_t{0xB8});
     p.keys.assign(128, 0.5F);
     p.weights = {3.0F, 100.0F};
     p.scales = {4.0F};
@@ -83,9 +107,9 @@ TEST_CASE("scores equal the literal rule") {
   on_every_isa([] {
     int roundings_differ = 0;
     for (const int heads : {1, 4, 33, 64, 70}) {
-      for (const std::int64_t count : {1, 5, 12, 13, 50}) {
-        const Problem p = make(heads, count, static_cast<std::uint32_t>(heads * 100 + count));
-        for (const bool scaled : {false, true}) {
+      for (const std::int64_t count : {1, 5, 12, 17, 32, 50}) {
+        for (const bool scaled : {false, true}) {  // FP8 has key scales, FP4 scales in its query
+          Problem p = make(heads, count, static_cast<std::uint32_t>(heads * 100 + count), !scaled);
           std::vector<float> f32(count);
           std::vector<float> bf16(count);
           index_scores(call_of(p, scaled, f32.data()), heads, IndexRound::f32);
@@ -105,7 +129,7 @@ TEST_CASE("scores equal the literal rule") {
 TEST_CASE("many tokens at once give the scores of each alone") {
   on_every_isa([] {
     std::vector<Problem> problems;
-    for (const std::int64_t count : {0, 1, 1019, 1020, 2500}) {
+    for (const std::int64_t count : {0, 1, 1023, 1024, 2500}) {
       problems.push_back(make(4, count, static_cast<std::uint32_t>(count)));
     }
     std::vector<std::vector<float>> scores;

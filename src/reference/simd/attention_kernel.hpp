@@ -49,7 +49,7 @@ DSV4_TILE AttentionScratch split_scratch(const AttentionTask& task) {
 template <int kRows>
 struct LogitTile {
   DSV4_TILE void run(const float* keys, const float* query, int64_t padded, float* stack, float* out) {
-    dot_tile<kRows, 1, kKeyDim, kKeyRow>(keys, query, padded, stack, out, padded);
+    dot_tile<kRows, kKeyDim, kKeyRow>(keys, query, padded, stack, out, padded);
   }
 };
 

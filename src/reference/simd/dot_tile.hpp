@@ -18,56 +18,41 @@ constexpr int bit_reversed(int i) {
 constexpr int kStackFloats = 5 * kTileRows * kTileColumns;
 
 /// out[r * out_stride + n] = dot32(key r, query column n). Keys lie kKeyStride apart; queries are transposed,
-/// element d of column n at query[d * query_stride + n].
-///
-/// kTogether lanes (1 or 2) stay in registers at once: for short dots two, whose sum alone goes to the stack,
-/// so that stores do not hold up the multiply-adds. kRows * kTogether is at most kTileRows.
-template <int kRows, int kTogether, int kDim, int kKeyStride>
+/// element d of column n at query[d * query_stride + n]. For long dots: the stores of finished lanes hold up
+/// the multiply-adds of short ones.
+template <int kRows, int kDim, int kKeyStride>
 [[maybe_unused]] static void dot_tile(const float* keys, const float* query, int64_t query_stride,
                                       float* stack, float* out, int64_t out_stride) {
   constexpr int kTile = kRows * kTileColumns;
-  constexpr int kVisits = kLanes / kTogether;
-  constexpr int kHalf = kLanes / 2;  // from a lane to the one after it in bit-reversed order
   float* top = stack;
-  for (int visit = 0; visit < kVisits; ++visit) {
-    const int lane = bit_reversed(visit * kTogether);
-    Vec a[kTogether][kRows][2] = {};
-    for (int d = lane; d < kDim; d += kLanes) {
-#pragma GCC unroll 2
-      for (int t = 0; t < kTogether; ++t) {
-        const float* q = query + (d + t * kHalf) * query_stride;
-        const Vec q0 = load(q);
-        const Vec q1 = load(q + kWidth);
-#pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) {
-          const Vec k = broadcast(keys[r * kKeyStride + d + t * kHalf]);
-          a[t][r][0] = fma(k, q0, a[t][r][0]);
-          a[t][r][1] = fma(k, q1, a[t][r][1]);
-        }
-      }
-    }
-    if constexpr (kTogether == 2) {
+  for (int visit = 0; visit < kLanes; ++visit) {
+    Vec a[kRows][2] = {};
+    for (int d = bit_reversed(visit); d < kDim; d += kLanes) {
+      const float* q = query + d * query_stride;
+      const Vec q0 = load(q);
+      const Vec q1 = load(q + kWidth);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        a[0][r][0] = a[0][r][0] + a[1][r][0];
-        a[0][r][1] = a[0][r][1] + a[1][r][1];
+        const Vec k = broadcast(keys[r * kKeyStride + d]);
+        a[r][0] = fma(k, q0, a[r][0]);
+        a[r][1] = fma(k, q1, a[r][1]);
       }
     }
     for (int carry = visit; (carry & 1) != 0; carry >>= 1) {
       top -= kTile;
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        a[0][r][0] = load(top + r * kTileColumns) + a[0][r][0];
-        a[0][r][1] = load(top + r * kTileColumns + kWidth) + a[0][r][1];
+        a[r][0] = load(top + r * kTileColumns) + a[r][0];
+        a[r][1] = load(top + r * kTileColumns + kWidth) + a[r][1];
       }
     }
-    const bool last = visit == kVisits - 1;
+    const bool last = visit == kLanes - 1;
     float* const to = last ? out : top;
     const int64_t stride = last ? out_stride : kTileColumns;
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      store(to + r * stride, a[0][r][0]);
-      store(to + r * stride + kWidth, a[0][r][1]);
+      store(to + r * stride, a[r][0]);
+      store(to + r * stride + kWidth, a[r][1]);
     }
     top += kTile;
   }

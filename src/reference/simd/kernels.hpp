@@ -41,11 +41,14 @@ struct LinearTask {
 };
 inline constexpr int64_t kLinearScratch = int64_t{kHeadPad} * kSumBlock + int64_t{kOutputGroup} * kTokenChunk;
 
-/// Scores of one token, section 13.
+/// Scores of one token, section 13. Keys lie in panels of kKeyPanel: element d of key j at
+/// keys + j / kKeyPanel * kKeyPanelFloats + d * kKeyPanel + j % kKeyPanel.
+inline constexpr int kKeyPanel = 32;
+inline constexpr int64_t kKeyPanelFloats = int64_t{kIndexKeyDim} * kKeyPanel;
 struct ScoreTask {
   const float* query;  ///< [heads][128]
   const float* weights;
-  const float* keys;        ///< [count][128]
+  const float* keys;        ///< panels
   const float* key_scales;  ///< [count] or null
   int64_t count;
   int heads;
@@ -57,7 +60,7 @@ DSV4_SIZE int64_t padded_heads(int heads) {
   return (int64_t{heads} + kHeadPad - 1) / kHeadPad * kHeadPad;
 }
 DSV4_SIZE int64_t score_scratch(int heads) {
-  return padded_heads(heads) * (kIndexKeyDim + 16) + 6 * 1024;
+  return padded_heads(heads) * kKeyPanel + 2 * kLanes * kKeyPanel;
 }
 
 /// Attention of one token and a range of its heads, sections 15 and 18.
@@ -110,6 +113,7 @@ struct Kernels {
                         float* weighted);
 
   void (*linear)(const LinearTask& task);
+  void (*pack_keys)(const float* rows, int64_t count, float* panels);  ///< rows [count][128]; rest 0
   void (*scores)(const ScoreTask& task);
   void (*attention)(const AttentionTask& task);
 

@@ -161,11 +161,21 @@ void linear(const LinearTask& task) {
   }
 }
 
+void pack_keys(const float* rows, int64_t count, float* panels) {
+  for (int64_t j = 0; j < (count + kKeyPanel - 1) / kKeyPanel * kKeyPanel; ++j) {
+    float* const key = panels + j / kKeyPanel * kKeyPanelFloats + j % kKeyPanel;
+    for (int d = 0; d < kIndexKeyDim; ++d) key[d * kKeyPanel] = j < count ? rows[j * kIndexKeyDim + d] : 0.0F;
+  }
+}
+
 void scores(const ScoreTask& task) {
   float* const t = task.scratch;
+  float key[kIndexKeyDim];
   for (int64_t j = 0; j < task.count; ++j) {
+    const float* const column = task.keys + j / kKeyPanel * kKeyPanelFloats + j % kKeyPanel;
+    for (int d = 0; d < kIndexKeyDim; ++d) key[d] = column[d * kKeyPanel];
     for (int h = 0; h < task.heads; ++h) {
-      float dot = dot32(task.query + h * kIndexKeyDim, task.keys + j * kIndexKeyDim, kIndexKeyDim);
+      float dot = dot32(task.query + h * kIndexKeyDim, key, kIndexKeyDim);
       if (task.bf16_steps) dot = to_bf16_value(dot);
       t[h] = dot > 0.0F ? dot : 0.0F;
       if (task.bf16_steps) t[h] = to_bf16_value(t[h] * task.weights[h]);
@@ -257,7 +267,7 @@ double fma_rounds(int64_t rounds) {
 constexpr Kernels kTable{
     dot32,         sum32,       widen_bf16, round_bf16,   decode_e4m3, decode_e2m1, amax,
     encode_e4m3,   encode_e2m1, scale_row,  squares_bf16, rotate,      hadamard128, pool,
-    online_update, linear,      scores,     attention,    fma_rounds,
+    online_update, linear,      pack_keys,  scores,       attention,   fma_rounds,
 };
 
 }  // namespace

@@ -46,7 +46,7 @@ constexpr int kChains = kTileRows == 6 ? 12 : 16;
 static const Kernels kTable{
     dot32,         sum32,       widen_bf16, round_bf16,   decode_e4m3, decode_e2m1, amax,
     encode_e4m3,   encode_e2m1, scale_row,  squares_bf16, rotate,      hadamard128, pool,
-    online_update, linear,      scores,     attention,    fma_rounds,
+    online_update, linear,      pack_keys,  scores,       attention,   fma_rounds,
 };
 
 }  // namespace DSV4_ISA
