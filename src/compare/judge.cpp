@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "arith/f16.hpp"
 #include "compare/element.hpp"
 #include "model/geometry.hpp"
 
@@ -225,6 +227,38 @@ class ScalesJudge : public ElementJudge {
   PlainJudge plain_;
   CodesJudge codes_;
   Blocks blocks_;
+};
+
+/// bf16 rows as a bf16 tensor; f16 rows as float32 values, since no published tensor is f16.
+Tensor half_values(const Tensor& rows, bool f16) {
+  Tensor values(f16 ? DType::float32 : DType::bfloat16, {rows.dim(0), rows.dim(1) / 2});
+  for (std::int64_t i = 0; i < values.elements(); ++i) {
+    std::uint16_t code = 0;
+    std::memcpy(&code, rows.bytes().data() + 2 * i, sizeof code);
+    if (f16) {
+      values.as<float>()[static_cast<std::size_t>(i)] = arith::f16_to_f32(code);
+    } else {
+      values.as<std::uint16_t>()[static_cast<std::size_t>(i)] = code;
+    }
+  }
+  return values;
+}
+
+class HalfRowsJudge : public ElementJudge {
+ public:
+  HalfRowsJudge(const Tensor& reference, const Tensor& subject, bool f16, const Limits& limits)
+      : reference_(half_values(reference, f16)),
+        subject_(half_values(subject, f16)),
+        values_(reference_, subject_, limits) {}
+
+  Judgement judge(std::int64_t i) const override { return values_.judge(i / 2); }
+  ElementValue reference(std::int64_t i) const override { return values_.reference(i / 2); }
+  ElementValue subject(std::int64_t i) const override { return values_.subject(i / 2); }
+
+ private:
+  Tensor reference_;
+  Tensor subject_;
+  PlainJudge values_;
 };
 
 class BytesJudge : public ElementJudge {
@@ -465,6 +499,11 @@ std::unique_ptr<ElementJudge> scales_judge(Quantised reference, Quantised subjec
 std::unique_ptr<ElementJudge> bytes_judge(const Tensor& reference, const Tensor& subject,
                                           const PackedRow& layout, const Limits& limits) {
   return std::make_unique<BytesJudge>(reference, subject, layout, limits);
+}
+
+std::unique_ptr<ElementJudge> half_rows_judge(const Tensor& reference, const Tensor& subject, bool f16,
+                                              const Limits& limits) {
+  return std::make_unique<HalfRowsJudge>(reference, subject, f16, limits);
 }
 
 std::unique_ptr<ElementJudge> bound_judge(Quantised narrow, const Tensor& wide, WideFigures figures,

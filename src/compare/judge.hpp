@@ -55,6 +55,10 @@ std::unique_ptr<ElementJudge> scales_judge(Quantised reference, Quantised subjec
 std::unique_ptr<ElementJudge> bytes_judge(const Tensor& reference, const Tensor& subject,
                                           const PackedRow& layout, const Limits& limits);
 
+/// Rows or pages of two-byte values, bf16 or f16, as uint8 [row, byte].
+std::unique_ptr<ElementJudge> half_rows_judge(const Tensor& reference, const Tensor& subject, bool f16,
+                                              const Limits& limits);
+
 /// The wide engine's figures of one tensor. Codes are judged in units of its own block scale.
 struct WideFigures {
   const Tensor* unrounded = nullptr;  ///< float64

@@ -243,9 +243,14 @@ void LayerComparer::compare_values(TensorId id, const Tensor& reference, const T
       const bool wide_is_reference = wide_reference != nullptr;
       const LayerObservation& wide = wide_is_reference ? *wide_reference : *wide_subject;
       const Quantised narrow = quantised(!wide_is_reference);
+      // An index scale may be any float32: then it is judged as a value (axis index_scale).
+      const bool power_of_two_scale =
+          kind == TensorClass::scales &&
+          (reference.dtype() == DType::float8_e8m0fnu ||
+           context_.reference_info.config.profile.get<IndexScale>() == IndexScale::ue8m0);
       return bound_judge(narrow, wide_is_reference ? reference : subject,
                          {&wide.unrounded.at(id), &wide.bounds.at(id), quantised(wide_is_reference).scales},
-                         kind == TensorClass::scales, wide_is_reference);
+                         power_of_two_scale, wide_is_reference);
     }
     if (kind == TensorClass::codes) return codes_judge(quantised(true), quantised(false), limits);
     if (kind == TensorClass::scales) {
@@ -256,6 +261,11 @@ void LayerComparer::compare_values(TensorId id, const Tensor& reference, const T
       if (const auto packed = PackedRow::of_row_bytes(reference.row_elements())) {
         return bytes_judge(reference, subject, *packed, limits);
       }
+      const Profile& profile = context_.reference_info.config.profile;
+      return half_rows_judge(reference, subject,
+                             id == TensorId::indexer_page_bytes ? profile.get<IndexCache>() == IndexCache::f16
+                                                                : profile.get<KvCache>() == KvCache::f16,
+                             limits);
     }
     return plain_judge(reference, subject, limits);
   };

@@ -76,6 +76,10 @@ void compare_digest(const LayerComparer::Context& context, int layer, Cache cach
 std::optional<PackedRow> page_layout(const RunConfig& config, int layer, std::string_view tensor,
                                      std::int64_t row_bytes) {
   const CacheConfig& cache = config.cache;
+  const bool index = tensor == "indexer_pages";
+  if (index ? layout::plain(config.profile.get<IndexCache>()) : layout::plain(config.profile.get<KvCache>())) {
+    return std::nullopt;
+  }
   if (tensor == "swa_pages") return PackedRow::of_row_bytes(layout::kKvRowBytes)->with_rows(cache.swa_page);
   if (tensor == "compressed_pages") {
     const bool csa = config.layers[static_cast<std::size_t>(layer)] == LayerKind::csa;
@@ -109,7 +113,12 @@ Inputs compare_snapshot(const LayerComparer::Context& context, int layer, const 
   }
   const Limits limits{context.rules.rule("state/" + tensor), 0};
   const auto judge = [&]() -> std::unique_ptr<ElementJudge> {
-    return pages ? bytes_judge(a, b, *pages, limits) : plain_judge(a, b, limits);
+    if (pages) return bytes_judge(a, b, *pages, limits);
+    if (a.dtype() != DType::uint8) return plain_judge(a, b, limits);
+    const Profile& profile = context.reference_info.config.profile;
+    const bool f16 = tensor == "indexer_pages" ? profile.get<IndexCache>() == IndexCache::f16
+                                               : profile.get<KvCache>() == KvCache::f16;
+    return half_rows_judge(a, b, f16, limits);
   };
   const std::vector<std::string> axes = pages ? axis_names("page,byte") : axis_names("row,channel");
   scan_pair(a, b, ignored, {context.rules.only_equal_passes("state/" + tensor), inherited, axes}, judge,

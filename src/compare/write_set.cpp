@@ -69,12 +69,13 @@ Form form_of(const RunConfig& config, LayerKind kind, Cache which) {
   form.pool = pool_of(kind, which);
   form.units = config.pool_pages[static_cast<std::size_t>(*form.pool)];
   if (which == Cache::window || which == Cache::entries) {
-    form.value_bytes = layout::kKvValueBytes;
-    form.scale_bytes = layout::kKvScaleBytes;
+    const layout::RowForm row = layout::row_form(config.profile.get<KvCache>());
+    form.value_bytes = row.value_bytes;
+    form.scale_bytes = row.scale_bytes;
   } else if (which == Cache::index_entries) {
-    const bool fp4 = config.profile.get<IndexCache>() == IndexCache::fp4;
-    form.value_bytes = fp4 ? layout::kIndexFp4ValueBytes : layout::kIndexFp8ValueBytes;
-    form.scale_bytes = fp4 ? layout::kIndexFp4ScaleBytes : layout::kIndexFp8ScaleBytes;
+    const layout::RowForm row = layout::row_form(config.profile.get<IndexCache>());
+    form.value_bytes = row.value_bytes;
+    form.scale_bytes = row.scale_bytes;
   }
   return form;
 }

@@ -8,6 +8,7 @@
 #include "arith/bf16.hpp"
 #include "arith/e2m1.hpp"
 #include "arith/e4m3.hpp"
+#include "arith/f16.hpp"
 #include "model/layout.hpp"
 #include "model/seeded.hpp"
 #include "oracle/slots.hpp"
@@ -34,6 +35,9 @@ class RowWriter {
   }
   void bf16(int count) {
     for (int i = 0; i < count; ++i) raw(arith::f32_to_bf16(scaled(0x1p-7F)));
+  }
+  void f16(int count) {
+    for (int i = 0; i < count; ++i) raw(arith::f32_to_f16(scaled(0x1p-7F)));
   }
   void f32(int count, float factor) {
     for (int i = 0; i < count; ++i) raw(scaled(factor));
@@ -62,7 +66,8 @@ class RowWriter {
   std::uint32_t next_ = 0;
 };
 
-std::vector<std::byte> row_bytes(const CacheShape& shape, Cache cache, const SeededStream& stream) {
+std::vector<std::byte> row_bytes(const CacheShape& shape, Cache cache, const Profile& profile,
+                                 const SeededStream& stream) {
   std::vector<std::byte> bytes;
   bytes.reserve(static_cast<std::size_t>(shape.row_bytes()));
   RowWriter row(stream, bytes);
@@ -73,6 +78,11 @@ std::vector<std::byte> row_bytes(const CacheShape& shape, Cache cache, const See
   } else if (shape.channels > 0) {
     row.f32(shape.channels, 0x1p-7F);
     row.f32(shape.channels, 0x1p-8F);
+  } else if (shape.scale_bytes == 0) {
+    const bool f16 = cache == Cache::index_entries ? profile.get<IndexCache>() == IndexCache::f16
+                                                   : profile.get<KvCache>() == KvCache::f16;
+    const int count = shape.value_bytes / 2;
+    f16 ? row.f16(count) : row.bf16(count);
   } else if (cache != Cache::index_entries) {
     row.codes_e4m3(kNopeDim);
     row.bf16(kRopeDim);
@@ -136,8 +146,8 @@ void apply_fill(Engine& engine, const StepPlan& plan) {
         const SeededStream stream(config.seed, stream_name, content_id(request, last_token, 0));
         const std::int64_t slot = slot_of(shape, *live->tables, live->state_base, index);
         require(slot >= 0, "fill of a row whose page is not held");
-        batch.push_back(
-            {range.stage, cache, slot, plan.fill->request, index, row_bytes(shape, cache, stream)});
+        batch.push_back({range.stage, cache, slot, plan.fill->request, index,
+                         row_bytes(shape, cache, config.profile, stream)});
         if (batch.size() == kBatchRows) {
           engine.apply_writes(layer, batch);
           batch.clear();

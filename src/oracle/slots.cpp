@@ -32,16 +32,16 @@ CacheShape cache_shape(const RunConfig& config, int layer, Cache cache) {
   switch (cache) {
     case Cache::window:
     case Cache::entries:
-      shape.value_bytes = layout::kKvValueBytes;
-      shape.scale_bytes = layout::kKvScaleBytes;
+      shape.value_bytes = layout::row_form(config.profile.get<KvCache>()).value_bytes;
+      shape.scale_bytes = layout::row_form(config.profile.get<KvCache>()).scale_bytes;
       shape.page_rows = cache == Cache::window   ? config.cache.swa_page
                         : kind == LayerKind::csa ? config.cache.c4_page
                                                  : config.cache.c128_page;
       return shape;
     case Cache::index_entries: {
-      const bool fp4 = config.profile.get<IndexCache>() == IndexCache::fp4;
-      shape.value_bytes = fp4 ? layout::kIndexFp4ValueBytes : layout::kIndexFp8ValueBytes;
-      shape.scale_bytes = fp4 ? layout::kIndexFp4ScaleBytes : layout::kIndexFp8ScaleBytes;
+      const layout::RowForm row = layout::row_form(config.profile.get<IndexCache>());
+      shape.value_bytes = row.value_bytes;
+      shape.scale_bytes = row.scale_bytes;
       shape.page_rows = config.cache.index_page;
       return shape;
     }
