@@ -60,7 +60,7 @@ RunRecord planned(const Run& run) {
 
 RunRecord computed(const Run& run, const std::string& engine_name, const EngineFactory& factory,
                    EngineInfo* info) {
-  const RunPlan plan = scenario::plan(run.scenario);
+  RunPlan plan = scenario::plan(run.scenario);
   RunRecord record{run.name, run.profile(), plan_digest(plan), {}};
   const std::unique_ptr<Engine> engine =
       factory(engine_name, plan.config, seeded_weights(plan.config), seeded_hidden(plan.config));
@@ -70,6 +70,7 @@ RunRecord computed(const Run& run, const std::string& engine_name, const EngineF
                      "' is not exact in bits: its digests would equal no other engine's");
   }
   if (info != nullptr) *info = about;
+  if (!about.graphs) run_graphs_as_steps(plan);
   Runner runner(*engine, Selection{});
   for (const StepPlan& step : plan.steps) {
     const StepObservation observation = runner.run(step);
