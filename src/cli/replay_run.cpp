@@ -96,6 +96,7 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
   }
   side->engine = engine_factory(options_.compute.engine)(engine, side->plan.config, weights_, hidden_);
   side->runner = std::make_unique<oracle::Runner>(*side->engine, gathered_);
+  side->runner->gather_late();
   std::size_t first = 0;
   if (!options_.resume.empty()) {
     const oracle::CheckpointInfo saved = oracle::read_checkpoint(options_.resume);

@@ -90,6 +90,18 @@ const Tensor* LayerComparer::find(bool reference, TensorId id) const {
   return found == tensors.end() ? nullptr : &found->second;
 }
 
+const Tensor* LayerComparer::beside(bool reference, TensorId id, TensorId companion) const {
+  const Tensor* const mine = find(reference, companion);
+  const Tensor* const other = find(!reference, companion);
+  const Tensor* const tensor = find(reference, id);
+  if (mine == nullptr || other == nullptr || tensor == nullptr || mine->shape() != other->shape())
+    return nullptr;
+  const auto rows = [](const Tensor& t) {
+    return t.shape().empty() || t.shape().back() == 0 ? 0 : t.elements() / t.shape().back();
+  };
+  return rows(*mine) == rows(*tensor) ? mine : nullptr;
+}
+
 void LayerComparer::run(StepComparison& out) {
   for (const TensorId id : comparison_order(kind_)) {
     const Tensor* reference = find(true, id);
@@ -107,6 +119,11 @@ void LayerComparer::run(StepComparison& out) {
       continue;
     }
     if (reference == nullptr || subject == nullptr) {
+      const bool absent_reference = reference == nullptr;
+      if (context_.options.due && context_.options.due(absent_reference, skip.step, id)) {
+        out.findings.push_back(missing(absent_reference, skip.step, layer_, path(id)));
+        continue;
+      }
       skip.kind = Skip::Kind::not_produced;
       skip.reason = reference == nullptr ? "not produced by the reference" : "not produced by the subject";
       out.skips.push_back(std::move(skip));
@@ -236,7 +253,7 @@ void LayerComparer::compare_values(TensorId id, const Tensor& reference, const T
 
   const auto quantised = [&](bool of_reference) {
     const std::optional<TensorId> scales = scales_of(id);
-    return Quantised{find(of_reference, id), scales ? find(of_reference, *scales) : nullptr};
+    return Quantised{find(of_reference, id), scales ? beside(of_reference, id, *scales) : nullptr};
   };
   const auto judge = [&]() -> std::unique_ptr<ElementJudge> {
     if (by_bound) {
@@ -255,7 +272,8 @@ void LayerComparer::compare_values(TensorId id, const Tensor& reference, const T
     if (kind == TensorClass::codes) return codes_judge(quantised(true), quantised(false), limits);
     if (kind == TensorClass::scales) {
       const TensorId codes = *codes_of(id);
-      return scales_judge({find(true, codes), &reference}, {find(false, codes), &subject}, limits);
+      return scales_judge({beside(true, id, codes), &reference}, {beside(false, id, codes), &subject},
+                          limits);
     }
     if (kind == TensorClass::bytes) {
       if (const auto packed = PackedRow::of_row_bytes(reference.row_elements())) {

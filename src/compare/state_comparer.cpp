@@ -46,6 +46,12 @@ void compare_digest(const LayerComparer::Context& context, int layer, Cache cach
   caches[{layer, cache}] = inherited;
   if (a == reference.end() && b == subject.end()) return;
   if (a == reference.end() || b == subject.end()) {
+    const bool absent_reference = a == reference.end();
+    if (context.options.due && context.options.due(absent_reference, context.reference.step, std::nullopt)) {
+      out.findings.push_back(missing(absent_reference, context.reference.step, layer,
+                                     "the digest of state '" + std::string(name(cache)) + "'"));
+      return;
+    }
     out.skips.push_back(
         skipped(context, layer, name(cache), Skip::Kind::not_produced,
                 a == reference.end() ? "no digest by the reference" : "no digest by the subject"));

@@ -179,9 +179,7 @@ StepObservation Runner::run(const StepPlan& plan, const StageHooks& hooks) {
   if (checker_) checker_->before(engine_);
   engine_.begin_step(plan);
   if (plan.kind == StepKind::fill) apply_fill(engine_, plan);
-  // Nobody changes a tensor where there are no hooks: gathered at the end, so that an engine's copies to the host
-  // and its computing may overlap.
-  const bool at_once = hooks.before || hooks.after;
+  const bool at_once = !gather_late_ || hooks.before || hooks.after;
   const auto stages = [&](int layer) {
     return plan.rows.empty() ? std::span<const Stage>{}
                              : execution_order(config.layers[static_cast<std::size_t>(layer)],

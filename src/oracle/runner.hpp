@@ -49,6 +49,10 @@ class Runner {
   /// the same and observe their batch only.
   StepObservation run(const StepPlan& plan, const StageHooks& hooks = {});
 
+  /// Gathers tensors when all stages of a step have run, not after each one, so that an engine's copies to the host
+  /// and its computing overlap. For runs in which no entry of the stage table changes a tensor of another stage.
+  void gather_late() { gather_late_ = true; }
+
   /// From now on compares all cache memory before and after every step with what the step may change.
   void check_writes();
   /// Findings of the last step's check; empty when all is well.
@@ -66,6 +70,7 @@ class Runner {
 
   Engine& engine_;
   Selection selection_;
+  bool gather_late_ = false;
   std::unique_ptr<compare::WriteSetChecker> checker_;
   std::vector<compare::Finding> write_findings_;
 };
