@@ -1,5 +1,5 @@
-/// Guards of the CUDA engine: bad indices, bad pages, broken canaries, and what a graph refuses. Exits 77 without a
-/// device.
+/// Guards of the CUDA engine: bad indices, bad pages, broken canaries, and what a graph refuses. Exits 77
+/// without a device.
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -35,16 +35,18 @@ void expect_error(const char* what, const std::function<void()>& act, const std:
 }
 
 RunPlan plan_of(const std::string& steps) {
-  return scenario::plan(
-      scenario::parse_scenario("model: {preset: tiny, layers: [swa, csa, hca]}\nseed: 5\nsteps:\n" + steps, "guard.yaml"));
+  return scenario::plan(scenario::parse_scenario(
+      "model: {preset: tiny, layers: [swa, csa, hca]}\nseed: 5\nsteps:\n" + steps, "guard.yaml"));
 }
 
 std::unique_ptr<Engine> engine_of(const RunPlan& plan, bool graphs = false) {
-  return gpu::make_cuda_engine(plan.config, seeded_weights(plan.config), seeded_hidden(plan.config), {0, graphs});
+  return gpu::make_cuda_engine(plan.config, seeded_weights(plan.config), seeded_hidden(plan.config),
+                               {0, graphs});
 }
 
 /// After `stage` of layer `layer` one element of an int32 tensor is another.
-void replace_after(Engine& engine, int layer, Stage stage, TensorId id, std::size_t element, std::int32_t value) {
+void replace_after(Engine& engine, int layer, Stage stage, TensorId id, std::size_t element,
+                   std::int32_t value) {
   StageFunction& entry = engine.stages()[static_cast<std::size_t>(stage)];
   entry = [=, inner = entry](const StageCall& call) {
     inner(call);
@@ -94,7 +96,8 @@ void bad_indices() {
       e.set_tensor(call.layer, bad.id, std::move(changed));
     };
     oracle::Runner runner(e, oracle::Selection{});
-    expect_error(bad.what, [&] { runner.run(plan.steps[0]); }, {"step 0 (guard.yaml:", bad.message, "outside -1.."});
+    expect_error(bad.what, [&] { runner.run(plan.steps[0]); },
+                 {"step 0 (guard.yaml:", bad.message, "outside -1.."});
     entry = before;
     runner.run(plan.steps[1]);  // the engine goes on
   }
@@ -110,7 +113,8 @@ void bad_page() {
     auto tables = std::make_shared<BlockTables>(*bad.requests[0].tables);
     (*tables)[static_cast<std::size_t>(pool)][0] = 4711;
     bad.requests[0].tables = tables;
-    expect_error("page", [&] { engine->begin_step(bad); }, {"page 4711 of pool " + std::string(name(pool)), "row 0"});
+    expect_error("page", [&] { engine->begin_step(bad); },
+                 {"page 4711 of pool " + std::string(name(pool)), "row 0"});
   }
 }
 
@@ -129,14 +133,16 @@ void broken_canaries() {
 }
 
 void graph_refusals() {
-  const RunPlan plan = plan_of("  - prefill: {request: a, tokens: 9}\n  - decode: {requests: [a], repeat: 2}\n");
+  const RunPlan plan =
+      plan_of("  - prefill: {request: a, tokens: 9}\n  - decode: {requests: [a], repeat: 2}\n");
   const auto engine = engine_of(plan, true);
   oracle::Runner runner(*engine, oracle::Selection{});
   runner.run(plan.steps[0]);
   runner.run(plan.steps[1]);
   oracle::StageHooks hooks;
   hooks.after = [&](int layer, Stage stage) {
-    if (stage == Stage::q_up) engine->set_tensor(layer, TensorId::q, Tensor(*engine->tensor(layer, TensorId::q)));
+    if (stage == Stage::q_up)
+      engine->set_tensor(layer, TensorId::q, Tensor(*engine->tensor(layer, TensorId::q)));
   };
   expect_error("feeding a graph", [&] { runner.run(plan.steps[2], hooks); },
                {"step 2 (guard.yaml:", "runs through a captured graph"});

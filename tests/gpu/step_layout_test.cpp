@@ -13,9 +13,9 @@ namespace dsv4::gpu {
 namespace {
 
 RunPlan plan_of(const std::string& cache, const std::string& steps) {
-  return scenario::plan(scenario::parse_scenario("model: {preset: tiny, layers: [swa, csa, hca]}\nseed: 5\ncache: {" +
-                                                     cache + "}\nsteps:\n" + steps,
-                                                 "layout.yaml"));
+  return scenario::plan(scenario::parse_scenario(
+      "model: {preset: tiny, layers: [swa, csa, hca]}\nseed: 5\ncache: {" + cache + "}\nsteps:\n" + steps,
+      "layout.yaml"));
 }
 
 const char* const kSteps =
@@ -28,7 +28,8 @@ const char* const kSteps =
     "  - decode: {requests: [a, b, c]}\n";
 
 /// Slot of item `row` of a table as kernels find it.
-std::int64_t follow(const StepLayout& layout, const Ints& offsets, std::size_t batch_row, std::int32_t row, int page_rows) {
+std::int64_t follow(const StepLayout& layout, const Ints& offsets, std::size_t batch_row, std::int32_t row,
+                    int page_rows) {
   const std::int64_t at = std::int64_t{offsets.host[batch_row]} + row / page_rows;
   REQUIRE(at >= 0);
   REQUIRE(at < layout.tables.size());
@@ -83,16 +84,19 @@ void check_forms(const std::string& cache) {
         CHECK(graph.rows.window_table.host[row] == -1);
         continue;
       }
-      const auto same = [&](const Ints& in_graph, const Ints& in_plain, std::int32_t first, std::int32_t end, Pool pool) {
+      const auto same = [&](const Ints& in_graph, const Ints& in_plain, std::int32_t first, std::int32_t end,
+                            Pool pool) {
         const int page = page_rows(run.config, pool);
         for (std::int32_t item = first; item < end; ++item) {
           CHECK(follow(graph, in_graph, row, item, page) == follow(plain, in_plain, row, item, page));
         }
       };
-      same(graph.rows.window_table, plain.rows.window_table, std::max(0, p - kWindow + 1), p + 1, Pool::window);
+      same(graph.rows.window_table, plain.rows.window_table, std::max(0, p - kWindow + 1), p + 1,
+           Pool::window);
       same(graph.rows.entries_c4_table, plain.rows.entries_c4_table, 0, (p + 1) / 4, Pool::entries_c4);
       same(graph.rows.index_table, plain.rows.index_table, 0, (p + 1) / 4, Pool::index);
-      same(graph.rows.entries_c128_table, plain.rows.entries_c128_table, 0, (p + 1) / 128, Pool::entries_c128);
+      same(graph.rows.entries_c128_table, plain.rows.entries_c128_table, 0, (p + 1) / 128,
+           Pool::entries_c128);
     }
   }
   CHECK(sizes.size() == 1);  // a capture's launch parameters hold for every step
@@ -122,7 +126,8 @@ TEST_CASE("tables are checked before kernels follow them") {
   const RunPlan run = plan_of("", kSteps);
   const StepPlan& good = run.steps[2];
   for (const Pool pool : {Pool::window, Pool::entries_c4, Pool::entries_c128, Pool::index}) {
-    for (const std::int32_t page : {0, -2, static_cast<std::int32_t>(run.config.pool_pages[static_cast<std::size_t>(pool)])}) {
+    for (const std::int32_t page :
+         {0, -2, static_cast<std::int32_t>(run.config.pool_pages[static_cast<std::size_t>(pool)])}) {
       StepPlan bad = good;
       auto tables = std::make_shared<BlockTables>(*bad.requests[2].tables);
       (*tables)[static_cast<std::size_t>(pool)].back() = page;
