@@ -40,8 +40,7 @@ class Workspace {
       return;
     }
     if (mode.softmax == Softmax::bf16) {
-      attention_bf16({call.query + offset, std::span(keys_).first(static_cast<std::size_t>(valid)),
-                      call.out + offset, call.lse + first},
+      attention_bf16({call.query + offset, call.keys, call.out + offset, call.lse + first},
                      count, sink + first, mode.sink_in_max == SinkInMax::yes);
       return;
     }

@@ -363,9 +363,8 @@ TEST_CASE("what this engine cannot do is refused") {
     return reference::make_reference_engine(config, seeded_weights(config), seeded_hidden(config));
   };
   REQUIRE_THROWS_AS(make(tiny_config({LayerKind::swa}, "exact")), UsageError);
-  for (const auto& [axis, value] : {std::pair{"kv_cache", "bf16"},
-                                    {"kv_cache", "release_identity"},
-                                    {"index_cache", "none"},
+  for (const auto& [axis, value] : {std::pair{"list_order", "compressed_first"},
+                                    {"out_rotation", "f32"},
                                     {"arithmetic", "hopper"}}) {
     RunConfig config = tiny_config({LayerKind::csa});
     config.profile.set(axis, value);

@@ -69,6 +69,15 @@ TEST_CASE("official: layers equal the literal loops") {
   compare(tiny_config({LayerKind::hca}, "official"), 131);
 }
 
+TEST_CASE("profiles of other engines: layers equal the literal loops") {
+  for (const char* profile :
+       {"vllm-fp8", "vllm-mxfp4", "sglang-fp8", "sglang-fp4", "transformers", "ggml"}) {
+    INFO(profile);
+    compare(tiny_config({LayerKind::csa}, profile), 70);
+    compare(tiny_config({LayerKind::hca}, profile), 131);
+  }
+}
+
 TEST_CASE("every axis that the engine takes equals the literal loops") {
   const std::pair<const char*, const char*> changes[]{{"linear", "bf16"},
                                                       {"wo_a", "fp8_1x128"},
@@ -84,7 +93,23 @@ TEST_CASE("every axis that the engine takes equals the literal loops") {
                                                       {"index_round", "bf16"},
                                                       {"select_order", "descending"},
                                                       {"softmax", "online64_bf16_p"},
-                                                      {"sink_in_max", "yes"}};
+                                                      {"sink_in_max", "yes"},
+                                                      {"kv_cache", "bf16"},
+                                                      {"kv_cache", "release_identity"},
+                                                      {"kv_cache", "f16"},
+                                                      {"pool", "f32_softmax_bf16_sum"},
+                                                      {"index_cache", "none"},
+                                                      {"index_cache", "f16"},
+                                                      {"softmax", "bf16"},
+                                                      {"list_order", "newest_first"},
+                                                      {"q_rope_input", "f32"},
+                                                      {"kv_row", "window_f32"},
+                                                      {"kv_row", "f32"},
+                                                      {"compress_project", "bf16"},
+                                                      {"index_row", "key_f32"},
+                                                      {"index_row", "f32"},
+                                                      {"index_scale", "f32"},
+                                                      {"activation_floor", "1e-10"}};
   for (const auto& [axis, value] : changes) {
     INFO(axis << " " << value);
     RunConfig config = tiny_config({LayerKind::csa});

@@ -56,6 +56,20 @@ class Layer {
     for (int shift = 0; shift < 32; shift += 8) put(path, static_cast<std::uint8_t>(bits >> shift));
   }
   void put_f32(const std::string& path, float value) { put_32(path, arith::to_bits(value)); }
+  /// A row that the profile rounds to bf16, or not.
+  void put_row(const std::string& path, const Floats& row, bool f32) {
+    for (const float value : row) f32 ? put_f32(path, value) : put_bf16(path, value);
+  }
+  void put_half(const std::string& path, float value, bool f16_row) {
+    if (!f16_row) return put_bf16(path, value);
+    put(path, static_cast<std::uint8_t>(f16_bits(value)));
+    put(path, static_cast<std::uint8_t>(f16_bits(value) >> 8));
+  }
+  /// Section 4 on the input of an FP8 linear (axis activation_floor).
+  Quantized activations(const Floats& x) {
+    return quantize(x, 128, false, false,
+                    axes_.get<ActivationFloor>() == ActivationFloor::f1e10 ? 1e-10F : 0);
+  }
   void put_i32(const std::string& path, int value) { put_32(path, static_cast<std::uint32_t>(value)); }
 
   /// One output of an FP8 linear, from the codes or from the bf16 values that they stand for (axis linear).
@@ -67,23 +81,23 @@ class Layer {
     return rms(x, weight, g_.eps, axes_.get<NormWeight>() == NormWeight::round_then);
   }
 
-  /// RoPE of what a norm or a product made (f32), rounded before (axis rope_input) and after.
-  Floats rotated(const Floats& x, int position) {
-    Floats y = axes_.get<RopeInput>() == RopeInput::f32 ? x : bf16(x);
-    rope_.rotate(y, position, 1);
-    return bf16(y);
+  /// RoPE of what a norm made, in f32, rounded to bf16 before and after as asked.
+  Floats rotated(const Floats& x, int position, bool before, bool after) {
+    Floats y = before ? bf16(x) : x;
+    rope_.rotate(y, position, 1, after);
+    return after ? bf16(y) : y;
   }
 
   // 11, and head_norm of 18
   void query(int p) {
-    const Quantized x = quantize(hidden_[p], 128, false);
+    const Quantized x = activations(hidden_[p]);
     for (std::size_t i = 0; i < x.codes.size(); ++i) put("layer.input/codes", x.codes[i]);
     for (const int e : x.e) put("layer.input/scales", static_cast<std::uint8_t>(e + 127));
     Floats latent;
     for (int n = 0; n < g_.q_lora; ++n) latent.push_back(bf16(fp8_linear(w_.wq_a, n, x, hidden_[p])));
     latent = bf16(norm(latent, &w_.q_norm));
     for (const float value : latent) put_bf16("q.down/q_latent", value);
-    latent_.push_back(quantize(latent, 128, false));
+    latent_.push_back(activations(latent));
     latent_values_.push_back(latent);
     std::vector<Floats> heads;
     for (int h = 0; h < g_.heads; ++h) {
@@ -103,8 +117,9 @@ class Layer {
       } else {
         q = rms(q, nullptr, g_.eps, false);
       }
-      for (const float value : q) put_bf16("q.up/normed", value);
-      q = rotated(q, p);
+      const bool f32 = axes_.get<QRopeInput>() == QRopeInput::f32;
+      put_row("q.up/normed", q, f32);
+      q = rotated(q, p, !f32, true);
       for (const float value : q) put_bf16("q.up/q", value);
       heads.push_back(q);
     }
@@ -113,6 +128,15 @@ class Layer {
 
   /// 4 on dims 0..447, the row's bytes, and the row as attention reads it.
   Floats store_kv(const std::string& stage, const Floats& row) {
+    const KvCache cache = axes_.get<KvCache>();
+    if (cache == KvCache::f16 || cache == KvCache::bf16 || cache == KvCache::release_identity) {
+      Floats plain;
+      for (const float value : row) {
+        put_half(stage + "/page_bytes", value, cache == KvCache::f16);
+        plain.push_back(cache == KvCache::f16 ? f16(value) : bf16(value));
+      }
+      return plain;
+    }
     const Quantized x = quantize(Floats(row.begin(), row.begin() + 448), 64, false,
                                  axes_.get<KvCache>() == KvCache::e4m3_scale_floor);
     Floats read;
@@ -124,7 +148,7 @@ class Layer {
     for (int i = 448; i < 512; ++i) {
       put_bf16(stage + "/rope", row[i]);
       put_bf16(stage + "/page_bytes", row[i]);
-      read.push_back(row[i]);
+      read.push_back(bf16(row[i]));
     }
     for (const int e : x.e) {
       put(stage + "/scales", static_cast<std::uint8_t>(e + 127));
@@ -135,13 +159,14 @@ class Layer {
   }
 
   void window(int p) {
-    const Quantized x = quantize(hidden_[p], 128, false);
+    const Quantized x = activations(hidden_[p]);
+    const bool f32 = axes_.get<KvRow>() != KvRow::bf16;
     Floats kv;
     for (int n = 0; n < 512; ++n) kv.push_back(bf16(fp8_linear(w_.wkv, n, x, hidden_[p])));
     kv = norm(kv, &w_.kv_norm);
-    for (const float value : kv) put_bf16("kv.window/normed", value);
-    kv = rotated(kv, p);
-    for (const float value : kv) put_bf16("kv.window/kv", value);
+    put_row("kv.window/normed", kv, f32);
+    kv = rotated(kv, p, !f32, !f32);
+    put_row("kv.window/kv", kv, f32);
     window_.push_back(store_kv("kv.window", kv));
   }
 
@@ -160,6 +185,10 @@ class Layer {
       for (int c = 0; c < channels; ++c) {
         kv.push_back(product_bf16(w.wkv, c, hidden_[p]));
         score.push_back(product_bf16(w.wgate, c, hidden_[p]));
+        if (axes_.get<CompressProject>() == CompressProject::bf16) {
+          kv.back() = bf16(kv.back());
+          score.back() = bf16(score.back());
+        }
         put_f32(name + ".project/kv", kv.back());
         put_f32(name + ".project/score", score.back());
       }
@@ -184,16 +213,19 @@ class Layer {
           kv.push_back(rows.kv[row][column]);
           score.push_back(rows.score[row][column]);
         }
-        pooled.push_back(pool_channel(score, kv));
+        pooled.push_back(axes_.get<PoolMode>() == PoolMode::f32 ? pool_channel(score, kv)
+                                                                : pool_channel_bf16(score, kv));
         put_f32(name + ".pool/pooled", pooled.back());
       }
       if (axes_.get<PooledRounding>() == PooledRounding::bf16) pooled = bf16(pooled);
-      Floats entry = rotated(norm(pooled, &w.norm), p + 1 - r);
+      const bool f32 = indexer ? axes_.get<IndexRow>() != IndexRow::bf16 : axes_.get<KvRow>() == KvRow::f32;
+      Floats entry =
+          rotated(norm(pooled, &w.norm), p + 1 - r, !f32 && axes_.get<RopeInput>() == RopeInput::bf16, !f32);
       put_i32(name + ".finish/index", p / r);
       if (indexer) {
         store_index(entry, rows);
       } else {
-        for (const float value : entry) put_bf16("compress.finish/entry", value);
+        put_row("compress.finish/entry", entry, f32);
         rows.entries.push_back(store_kv("compress.finish", entry));
       }
     }
@@ -201,9 +233,30 @@ class Layer {
   }
 
   void store_index(Floats& entry, CompressorRows& rows) {
-    if (axes_.get<IndexRotation>() == IndexRotation::both) hadamard(entry);
-    for (const float value : entry) put_bf16("indexer.finish/entry", value);
-    const Quantized x = quantize(entry, fp4_ ? 32 : 128, fp4_);
+    const bool f32 = axes_.get<IndexRow>() != IndexRow::bf16;
+    if (axes_.get<IndexRotation>() == IndexRotation::both) hadamard(entry, !f32);
+    put_row("indexer.finish/entry", entry, f32);
+    if (plain_index()) {
+      const bool f16_row = axes_.get<IndexCache>() == IndexCache::f16;
+      for (float& value : entry) {
+        put_half("indexer.finish/page_bytes", value, f16_row);
+        value = f16_row ? f16(value) : bf16(value);
+      }
+      rows.entries.push_back(entry);
+      rows.entry_scale.push_back(1);
+      return;
+    }
+    if (!fp4_ && axes_.get<IndexScale>() == IndexScale::f32) {
+      const ScaledCodes y = quantize_f32_scale(entry);
+      for (const std::uint8_t code : y.codes) put("indexer.finish/codes", code);
+      for (const std::uint8_t code : y.codes) put("indexer.finish/page_bytes", code);
+      put_f32("indexer.finish/scales", y.scale);
+      put_f32("indexer.finish/page_bytes", y.scale);
+      rows.entries.push_back(y.values);
+      rows.entry_scale.push_back(y.scale);
+      return;
+    }
+    const Quantized x = index_codes(entry);
     for (const std::uint8_t code : x.codes) put("indexer.finish/codes", code);
     Floats read = x.values;
     if (fp4_) {
@@ -225,6 +278,14 @@ class Layer {
     rows.entries.push_back(read);
   }
 
+  bool plain_index() const {
+    return axes_.get<IndexCache>() == IndexCache::none || axes_.get<IndexCache>() == IndexCache::f16;
+  }
+  Quantized index_codes(const Floats& row) const {
+    if (fp4_ && axes_.get<Fp4Rule>() == Fp4Rule::ties_down) return quantize_ties_down(row);
+    return quantize(row, fp4_ ? 32 : 128, fp4_);
+  }
+
   // 13
   void select(int p) {
     std::vector<Floats> queries;
@@ -233,13 +294,30 @@ class Layer {
     const double root = 1.0 / std::sqrt(128.0 * g_.index_heads);
     for (int h = 0; h < g_.index_heads; ++h) {
       Floats q;
+      const bool f32 = axes_.get<IndexRow>() == IndexRow::f32;
       for (int i = 0; i < 128; ++i) {
         q.push_back(fp8_linear(w_.indexer_wq_b, h * 128 + i, latent_[p], latent_values_[p]));
       }
-      q = rotated(q, p);
-      if (axes_.get<IndexRotation>() == IndexRotation::both) hadamard(q);
-      for (const float value : q) put_bf16("indexer.query/entry", value);
-      const Quantized x = quantize(q, fp4_ ? 32 : 128, fp4_);
+      q = rotated(q, p, true, !f32);
+      if (axes_.get<IndexRotation>() == IndexRotation::both) hadamard(q, !f32);
+      put_row("indexer.query/entry", q, f32);
+      if (plain_index() || (!fp4_ && axes_.get<IndexScale>() == IndexScale::f32)) {
+        float weight = bf16(product_bf16(w_.indexer_weights_proj, h, hidden_[p])) * static_cast<float>(root);
+        if (plain_index()) {
+          put_row("indexer.query/codes", q, f32);
+          queries.push_back(q);
+        } else {
+          const ScaledCodes y = quantize_f32_scale(q);
+          for (const std::uint8_t code : y.codes) put("indexer.query/codes", code);
+          put_f32("indexer.query/scales", y.scale);
+          weight = weight * y.scale;
+          queries.push_back(y.values);
+        }
+        put_f32("indexer.query/weights", weight);
+        weights.push_back(weight);
+        continue;
+      }
+      const Quantized x = index_codes(q);
       for (const std::uint8_t code : x.codes) put("indexer.query/codes", code);
       Floats values = x.values;
       const float w = bf16(product_bf16(w_.indexer_weights_proj, h, hidden_[p]));
@@ -298,8 +376,9 @@ class Layer {
     std::vector<const Floats*> keys(128, nullptr);
     const int first = p < 127 ? 0 : p - 127;
     for (int i = 0; i < 128; ++i) {
-      if (first + i <= p) keys[i] = &window_[first + i];
-      put_i32("attention.lists/window_logical", first + i <= p ? first + i : -1);
+      const int key = axes_.get<ListOrder>() == ListOrder::newest_first ? p - i : first + i;
+      if (first + i <= p) keys[i] = &window_[key];
+      put_i32("attention.lists/window_logical", first + i <= p ? key : -1);
     }
     put_i32("attention.lists/window_length", p - first + 1);
     if (kind_ == LayerKind::csa) {
@@ -309,14 +388,16 @@ class Layer {
     }
     std::vector<Floats> heads;
     for (int h = 0; h < g_.heads; ++h) {
-      heads.push_back(axes_.get<Softmax>() == Softmax::two_pass
-                          ? head_two_pass(q_[p][h], keys, w_.attn_sink[h])
-                          : head_online(q_[p][h], keys, w_.attn_sink[h]));
+      const Softmax softmax = axes_.get<Softmax>();
+      heads.push_back(softmax == Softmax::two_pass ? head_two_pass(q_[p][h], keys, w_.attn_sink[h])
+                      : softmax == Softmax::bf16   ? head_bf16(q_[p][h], keys, w_.attn_sink[h])
+                                                   : head_online(q_[p][h], keys, w_.attn_sink[h]));
       for (const float value : heads.back()) put_bf16("attention.core/out", value);
     }
     for (Floats& head : heads) {
-      rope_.rotate(head, p, -1);
-      for (const float value : head) put_bf16("output.project/o_rot", value);
+      const bool f32 = axes_.get<OutRotation>() == OutRotation::f32;
+      rope_.rotate(head, p, -1, !f32);
+      put_row("output.project/o_rot", head, f32);
     }
     Floats latent;
     const int in_group = g_.heads / g_.o_groups;
@@ -326,12 +407,11 @@ class Layer {
         const Floats& head = heads[n / g_.o_lora * in_group + h];
         x.insert(x.end(), head.begin(), head.end());
       }
-      latent.push_back(bf16(axes_.get<WoA>() == WoA::bf16
-                                ? product_bf16(w_.wo_a, n, x)
-                                : product_fp8(w_.wo_a, n, quantize(x, 128, false))));
+      latent.push_back(bf16(axes_.get<WoA>() == WoA::bf16 ? product_bf16(w_.wo_a, n, x)
+                                                          : product_fp8(w_.wo_a, n, activations(x))));
       put_bf16("output.project/o_latent", latent.back());
     }
-    const Quantized x = quantize(latent, 128, false);
+    const Quantized x = activations(latent);
     for (const std::uint8_t code : x.codes) put("output.project/latent_codes", code);
     for (const int e : x.e) put("output.project/latent_scales", static_cast<std::uint8_t>(e + 127));
     for (int n = 0; n < g_.dim; ++n) put_bf16("output.project/hidden_out", fp8_linear(w_.wo_b, n, x, latent));
@@ -360,6 +440,32 @@ class Layer {
       }
       out.push_back(bf16(acc / den));
     }
+    put_f32("attention.core/lse", m + arith::log(total));
+    return out;
+  }
+
+  // 17.4
+  Floats head_bf16(const Floats& q, const std::vector<const Floats*>& keys, float sink) {
+    const float s = bf16(sink);
+    Floats z(keys.size(), 0.0F);
+    float m = axes_.get<SinkInMax>() == SinkInMax::yes ? s : -kInfinity;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (keys[i] == nullptr) continue;
+      z[i] = bf16(bf16(dot32(q, *keys[i])) * arith::from_bits(0x3D3504F3));
+      m = z[i] > m ? z[i] : m;
+    }
+    Floats e(keys.size(), 0.0F);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (keys[i] != nullptr) e[i] = arith::exp(bf16(z[i] - m));
+    }
+    const float total = sum32(e);
+    const float den = total + arith::exp(bf16(s - m));
+    Floats out(512, 0.0F);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (keys[i] == nullptr) continue;
+      for (int c = 0; c < 512; ++c) out[c] = arith::fma(bf16(e[i] / den), (*keys[i])[c], out[c]);
+    }
+    for (float& value : out) value = bf16(value);
     put_f32("attention.core/lse", m + arith::log(total));
     return out;
   }

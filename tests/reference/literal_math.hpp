@@ -1,6 +1,7 @@
 /// Sections 4 to 10 and 12.4 of docs/numerics.md as the text reads, on vectors of f32.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -50,10 +51,11 @@ struct Quantized {
   Bytes codes;
   std::vector<int> e;
 };
-inline Quantized quantize(const Floats& x, int block, bool fp4, bool floor_scale = false) {
+inline Quantized quantize(const Floats& x, int block, bool fp4, bool floor_scale = false,
+                          float other_floor = 0) {
   Quantized q;
   const float largest = fp4 ? 6.0F : 448.0F;
-  const float floor = fp4 ? 6.0F * power(-126) : 1e-4F;
+  const float floor = other_floor > 0 ? other_floor : fp4 ? 6.0F * power(-126) : 1e-4F;
   for (std::size_t first = 0; first < x.size(); first += block) {
     float a = 0;
     for (int i = 0; i < block; ++i) a = std::fabs(x[first + i]) > a ? std::fabs(x[first + i]) : a;
@@ -71,6 +73,58 @@ inline Quantized quantize(const Floats& x, int block, bool fp4, bool floor_scale
     }
   }
   return q;
+}
+
+/// 17.7: like fp4 with the floor 1e-4, but the code is the one below where x lies half-way, and 0 for -0.
+inline Quantized quantize_ties_down(const Floats& x) {
+  Quantized q = quantize(x, 32, true, false, 1e-4F);
+  const float magnitudes[]{0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float size = std::fabs(static_cast<float>(std::ldexp(static_cast<double>(x[i]), -q.e[i / 32])));
+    int best = 0;
+    for (int code = 1; code < 8; ++code) {
+      if (std::fabs(size - magnitudes[code]) < std::fabs(size - magnitudes[best])) best = code;
+    }
+    q.codes[i] = static_cast<std::uint8_t>(best != 0 && x[i] < 0 ? best + 8 : best);
+    q.values[i] = q.codes[i] >= 8 ? -magnitudes[best] : magnitudes[best];
+  }
+  return q;
+}
+
+/// 17.6: codes of x * (1 / scale), the scale an f32.
+struct ScaledCodes {
+  Bytes codes;
+  Floats values;
+  float scale;
+};
+inline ScaledCodes quantize_f32_scale(const Floats& x) {
+  float a = 1e-4F;
+  for (const float value : x) a = std::fabs(value) > a ? std::fabs(value) : a;
+  ScaledCodes q{{}, {}, a / 448.0F};
+  const float inverse = 1.0F / q.scale;
+  for (const float value : x) {
+    q.codes.push_back(arith::f32_to_e4m3(value * inverse));
+    q.values.push_back(arith::e4m3_to_f32(q.codes.back()));
+  }
+  return q;
+}
+
+/// 17.8: the f16 nearest to x, ties to even, as a value and as bits.
+inline float f16(float x) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  const int e = std::max(std::ilogb(x), -14) - 10;
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(static_cast<double>(x), -e)), e);
+  return std::fabs(rounded) >= 65536 ? std::copysign(std::numeric_limits<float>::infinity(), x)
+                                     : static_cast<float>(rounded);
+}
+inline std::uint16_t f16_bits(float x) {
+  const float y = std::fabs(f16(x));
+  const int sign = std::signbit(x) ? 0x8000 : 0;
+  if (std::isinf(y)) return static_cast<std::uint16_t>(sign | 0x7C00);
+  if (y < power(-14)) return static_cast<std::uint16_t>(sign | static_cast<int>(std::ldexp(y, 24)));
+  const int e = std::ilogb(y);
+  return static_cast<std::uint16_t>(sign | (e + 15) * 1024 |
+                                    (static_cast<int>(std::ldexp(y, 10 - e)) - 1024));
 }
 
 /// Section 6, one output of FP8 weights and FP8 activations.
@@ -147,8 +201,8 @@ struct Rope {
       f[i] = slow + fast;
     }
   }
-  /// Last 64 dims of a vector, results rounded to bf16; `direction` is -1 for the inverse.
-  void rotate(Floats& x, int position, float direction) const {
+  /// Last 64 dims of a vector, results rounded to bf16 if asked; `direction` is -1 for the inverse.
+  void rotate(Floats& x, int position, float direction, bool round = true) const {
     const std::size_t base = x.size() - 64;
     for (int i = 0; i < 32; ++i) {
       const float angle = static_cast<float>(position) * f[i];
@@ -158,14 +212,18 @@ struct Rope {
       const float o = x[base + 2 * i + 1];
       const float os = o * s;
       const float es = e * s;
-      x[base + 2 * i] = bf16(arith::fma(e, c, -os));
-      x[base + 2 * i + 1] = bf16(arith::fma(o, c, es));
+      x[base + 2 * i] = arith::fma(e, c, -os);
+      x[base + 2 * i + 1] = arith::fma(o, c, es);
+      if (round) {
+        x[base + 2 * i] = bf16(x[base + 2 * i]);
+        x[base + 2 * i + 1] = bf16(x[base + 2 * i + 1]);
+      }
     }
   }
 };
 
 /// Section 10.
-inline void hadamard(Floats& x) {
+inline void hadamard(Floats& x, bool round = true) {
   for (int h = 1; h <= 64; h *= 2) {
     for (int i = 0; i < 128; ++i) {
       if ((i & h) != 0) continue;
@@ -175,7 +233,20 @@ inline void hadamard(Floats& x) {
       x[i + h] = a - b;
     }
   }
-  for (float& value : x) value = bf16(value * arith::from_bits(0x3DB504F3));
+  for (float& value : x) value = value * arith::from_bits(0x3DB504F3);
+  for (float& value : x) value = round ? bf16(value) : value;
+}
+
+/// 17.3 for one channel.
+inline float pool_channel_bf16(const Floats& score, const Floats& kv) {
+  float m = -std::numeric_limits<float>::infinity();
+  for (const float s : score) m = s > m ? s : m;
+  float den = 0;
+  for (const float s : score) den = den + arith::exp(s - m);
+  float sum = 0;
+  for (std::size_t i = 0; i < score.size(); ++i)
+    sum = sum + bf16(bf16(arith::exp(score[i] - m) / den) * kv[i]);
+  return bf16(sum);
 }
 
 /// Section 12.4 for one channel: scores with APE and kv, rows ascending.
