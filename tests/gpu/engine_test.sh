@@ -25,11 +25,15 @@ feed() {
     expect 0 replay "$scenarios/$scenario.yaml" --engine cuda --against wide --feed reference --no-expect
     expect 0 replay "$scenarios/$scenario.yaml" --engine wide --against cuda --feed reference --no-expect
   done
-  # Another profile on the other side: what differs by itself is introduced, with equal inputs nothing is inherited.
-  expect 1 replay "$scenarios/mixed-batch.yaml" --engine cuda --against reference --against-profile official \
-    --feed reference --continue --no-expect
-  contains out introduced
-  expect 4 replay "$scenarios/mixed-batch.yaml" --engine cuda --against reference --feed reference --graph --no-expect
+  # Another softmax on one side: fed, every difference is introduced where it is seen; else most are inherited.
+  local other=(replay "$scenarios/mixed-batch.yaml" --engine cuda --set softmax=online64_bf16_p --against reference
+    --against-profile canonical --rules bits --continue --no-expect)
+  expect 1 "${other[@]}" --feed reference
+  contains out 'introduced here, not inherited'
+  contains out '[1-9][0-9]* failed here, 0 downstream'
+  expect 1 "${other[@]}" --feed independent
+  contains out '[1-9][0-9]* failed here, [1-9][0-9]* downstream'
+  expect 4 replay "$scenarios/chain.yaml" --engine cuda --against reference --feed reference --graph --no-expect
   contains err 'runs through a captured graph'
 }
 
@@ -48,7 +52,6 @@ dumps() {
   expect 0 replay "$scenarios/mixed-batch.yaml" --dump reference.h5 --no-expect
   expect 0 replay "$scenarios/mixed-batch.yaml" --engine cuda --against reference.h5 --no-expect
   expect 0 replay "$scenarios/mixed-batch.yaml" --engine cuda --against reference.h5 --feed reference --no-expect
-  expect 0 replay "$scenarios/mixed-batch.yaml" --engine cuda --against reference.h5 --graph --no-expect
   expect 0 diff cuda.h5 reference.h5
   # Only some steps and tensors: what is not asked for is not copied, what is asked for stays the same.
   expect 0 replay "$scenarios/mixed-batch.yaml" --engine cuda --dump part.h5 --steps 1:3 --stages 'compress.*' --no-expect
