@@ -49,6 +49,22 @@ compare::Rules make_rules(const DiffOptions& options, const SourceInfo& a, const
   return rules;
 }
 
+/// Both runs ended as they should and engines of one kind computed them: then each dump had to hold what it
+/// states that it was asked for.
+compare::Due make_due(const io::DumpReader& a, const io::DumpReader& b) {
+  const std::optional<oracle::Selection> asked_a = oracle::stated_selection(a);
+  const std::optional<oracle::Selection> asked_b = oracle::stated_selection(b);
+  const bool judged = a.info().complete && b.info().complete && oracle::same_kind(a.info(), b.info());
+  return [=](bool reference, std::int64_t step, std::optional<TensorId> id) {
+    const std::optional<oracle::Selection>& asked = reference ? asked_a : asked_b;
+    if (!judged || !asked) return false;
+    const bool in_steps = step >= 0
+                              ? asked->has_step(step)
+                              : asked->first_step == 0 && asked->end_step == oracle::Selection{}.end_step;
+    return in_steps && (!id || asked->has_tensor(*id));
+  };
+}
+
 std::int64_t token_count(const StepObservation& step) {
   std::int64_t tokens = 0;
   for (const std::int32_t request : step.batch.request.as<std::int32_t>()) tokens += request >= 0 ? 1 : 0;
@@ -91,7 +107,7 @@ int diff_by_token(const DiffOptions& options, const Shared& shared, io::DumpRead
   if (!options.steps.empty())
     throw UsageError("--steps has no meaning with --align token: the two runs number steps apart");
   compare::Totals totals;
-  const compare::StepComparison comparison = compare::compare_by_token(a, b, rules, &totals);
+  const compare::StepComparison comparison = compare::compare_by_token(a, b, rules, &totals, make_due(a, b));
   reporter.step({-1, "all steps, by token", 0, 0}, comparison);
   return conclude(shared, reporter, totals, "", 0, true, false);
 }
@@ -101,6 +117,8 @@ int diff_by_step(const DiffOptions& options, const Shared& shared, io::DumpReade
                  report::Reporter& reporter) {
   compare::CompareOptions compare_options;
   compare_options.wanted = [&](int, TensorId id) { return selection.has_tensor(id); };
+  const compare::Due due = make_due(a, b);
+  compare_options.due = due;
   compare::Comparator comparator(a.info(), b.info(), rules, compare_options);
   std::optional<StepObservation> left = a.next();
   std::optional<StepObservation> right = b.next();
@@ -130,8 +148,13 @@ int diff_by_step(const DiffOptions& options, const Shared& shared, io::DumpReade
       if (selection.has_step(alone->step)) {
         comparison.step = alone->step;
         comparison.event = alone->event;
-        comparison.skips.push_back({compare::Skip::Kind::not_produced, alone->step, -1, "", "",
-                                    "only " + (only_left ? a.path() : b.path()) + " holds this step"});
+        if (due(!only_left, alone->step, std::nullopt)) {
+          comparator.add_findings(comparison, {compare::missing(!only_left, alone->step, -1,
+                                                                fmt::format("step {}", alone->step))});
+        } else {
+          comparison.skips.push_back({compare::Skip::Kind::not_produced, alone->step, -1, "", "",
+                                      "only " + (only_left ? a.path() : b.path()) + " holds this step"});
+        }
         reporter.step({alone->step, alone->event, token_count(*alone), 0}, comparison);
         ++not_compared;
       }

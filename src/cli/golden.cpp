@@ -8,8 +8,10 @@
 #include "cli/engines.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/json_lines.hpp"
+#include "io/output_path.hpp"
 #include "oracle/golden/export.hpp"
 #include "oracle/golden/files.hpp"
+#include "oracle/golden/vectors.hpp"
 #include "oracle/interrupt.hpp"
 #include "oracle/progress.hpp"
 
@@ -59,9 +61,16 @@ bool for_each_record(const GoldenOptions& options, const Shared& shared, Use use
 
 int generate(const GoldenOptions& options, const Shared& shared) {
   const std::string folder = options.folder.empty() ? golden_folder() : options.folder;
-  make_folder(folder);
+  check_engine_name(options.engine);
+  io::OutputPaths::writes_folder(folder);
+  if (std::filesystem::exists(folder)) {
+    io::OutputPaths paths;
+    for (const golden::Case& one : golden::cases_matching(options.case_glob))
+      golden::check_files(paths, folder, one);
+  }
   std::int64_t total = 0;
   const bool whole = for_each_record(options, shared, [&](const golden::Record& record) {
+    make_folder(folder);
     const std::int64_t bytes = golden::write_files(folder, record);
     total += bytes;
     if (shared.json) {
@@ -136,16 +145,53 @@ int list(const GoldenOptions& options, const Shared& shared) {
   return kDone;
 }
 
+/// The files that an export writes into its folder.
+std::vector<std::pair<std::string, io::OutputKind>> exported_files(const GoldenOptions& options) {
+  using io::OutputKind;
+  std::vector<std::pair<std::string, OutputKind>> files;
+  if (options.format == "json" && !options.weights) {
+    for (const auto& [stem, content] : golden::vector_files())
+      files.emplace_back(stem + ".json", OutputKind::text);
+    return files;
+  }
+  for (const golden::Case& one : golden::cases_matching(options.case_glob)) {
+    if (options.weights) {
+      files.emplace_back(one.name + ".weights.safetensors", OutputKind::safetensors);
+    } else if (one.keeps_rows && options.format == "hdf5") {
+      files.emplace_back(one.name + ".h5", OutputKind::hdf5);
+    } else if (one.keeps_rows) {
+      files.emplace_back(one.name + ".safetensors", OutputKind::safetensors);
+    }
+  }
+  if (files.empty()) throw UsageError("none of the chosen cases keeps rows");
+  if (options.format == "safetensors" && !options.weights)
+    files.emplace_back("manifest.json", OutputKind::text);
+  return files;
+}
+
+/// Everything that could stand in the way is found before anything is computed or created.
+void check_export(const GoldenOptions& options) {
+  const auto files = exported_files(options);
+  check_engine_name(options.engine);
+  io::OutputPaths::writes_folder(options.output);
+  if (!std::filesystem::exists(options.output)) return;
+  io::OutputPaths paths;
+  for (const auto& [name, kind] : files)
+    paths.writes((std::filesystem::path(options.output) / name).string(), kind);
+}
+
 int export_vectors(const GoldenOptions& options, const Shared& shared) {
-  make_folder(options.output);
+  check_export(options);
   std::vector<std::string> files;
   bool whole = true;
   if (options.format == "json" && !options.weights) {
+    make_folder(options.output);
     files = golden::export_json(options.output);
   } else {
     std::vector<golden::Record> records;
     whole = for_each_record(options, shared,
                             [&](golden::Record record) { records.push_back(std::move(record)); });
+    make_folder(options.output);
     if (options.weights) {
       files = golden::export_case_weights(options.output, records);
     } else {
@@ -158,10 +204,6 @@ int export_vectors(const GoldenOptions& options, const Shared& shared) {
       print_json_line({{"type", "file"}, {"path", file}});
     else
       fmt::print("{}\n", file);
-  }
-  if (files.empty()) {
-    fmt::print(stderr, "dsv4-oracle: none of the chosen cases keeps rows\n");
-    return kUsage;
   }
   return whole ? kDone : kInterrupted;
 }

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "cli/command.hpp"
 #include "cli/exit_code.hpp"
+#include "io/atomic_file.hpp"
+#include "io/output_path.hpp"
 #include "scenario/plan.hpp"
 #include "scenario/scenario.hpp"
 
@@ -42,20 +42,18 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 void write_file(const std::string& path, const std::string& text) {
-  const std::string partial = path + ".partial";
-  {
-    std::ofstream out(partial, std::ios::binary);
-    out << text;
-    out.close();
-    if (!out) throw FileError(partial + ": cannot write");
-  }
-  std::error_code error;
-  std::filesystem::rename(partial, path, error);
-  if (error) throw FileError(path + ": " + error.message());
+  io::AtomicFile out(path);
+  out.write(text);
+  out.finish();
 }
 
 int run(ImportOptions options) {
   options.trace_options.layers = split(options.layers);
+  if (!options.output.empty()) {
+    io::OutputPaths paths;
+    paths.reads(options.trace);
+    paths.writes(options.output, io::OutputKind::text);
+  }
   const std::string text = scenario::import_trace(options.trace, options.trace_options);
   // What is written must be a scenario that runs.
   const std::string file = options.output.empty() ? options.trace : options.output;

@@ -9,6 +9,7 @@
 #include "cli/exit_code.hpp"
 #include "cli/inspect_rows.hpp"
 #include "cli/json_lines.hpp"
+#include "cli/nearest.hpp"
 #include "io/decode.hpp"
 #include "io/dump_reader.hpp"
 #include "oracle/selection.hpp"
@@ -170,7 +171,38 @@ std::vector<std::int64_t> parse_coordinate(const std::string& text, const std::v
   return coordinate;
 }
 
+/// PATH is what was typed: a name that is not there is a mistake of the command line, not of the file.
+void require_dataset(const io::DumpReader& reader, const std::string& path) {
+  std::vector<std::string> names;
+  for (const io::DumpEntry& entry : reader.list()) {
+    if (entry.path == path) return;
+    names.push_back(entry.path);
+  }
+  std::string near;
+  for (const std::string& name : nearest(path, std::move(names), 3))
+    near += (near.empty() ? "" : ", ") + name;
+  throw UsageError(fmt::format("{}: there is no dataset {} (near it: {})", reader.path(), path, near));
+}
+
+void check_options(const InspectOptions& options) {
+  const auto needs = [](bool given, const char* option, bool have, const char* other) {
+    if (given && !have) throw UsageError(fmt::format("inspect: {} needs {}", option, other));
+  };
+  const auto alone = [](bool given, const char* option, bool with, const char* other) {
+    if (given && with) throw UsageError(fmt::format("inspect: {} and {} exclude each other", option, other));
+  };
+  const RowQuery& row = options.row;
+  needs(!options.at.empty(), "--at", !options.path.empty(), "PATH");
+  needs(row.slot.has_value(), "--slot", !row.cache.empty(), "--cache");
+  needs(row.page.has_value(), "--page", !row.cache.empty(), "--cache");
+  needs(!row.cache.empty(), "--cache", options.step.has_value(), "--step");
+  alone(row.slot.has_value(), "--slot", row.page.has_value(), "--page");
+  alone(!options.path.empty(), "PATH", options.step.has_value(), "--step");
+  alone(options.verify, "--verify", !options.path.empty() || options.step.has_value(), "PATH or --step");
+}
+
 void print_element(const io::DumpReader& reader, const InspectOptions& options, bool json) {
+  require_dataset(reader, options.path);
   const io::DumpEntry entry = reader.entry(options.path);
   if (options.at.empty()) {
     if (!json)
@@ -199,6 +231,7 @@ void print_element(const io::DumpReader& reader, const InspectOptions& options, 
 }
 
 int run(const InspectOptions& options, const Shared& shared) {
+  check_options(options);
   io::DumpReader reader(options.file);
   if (options.row.cache.empty()) {  // tensors are read one by one; a step is read for its event only
     reader.want({});
@@ -216,7 +249,6 @@ int run(const InspectOptions& options, const Shared& shared) {
   if (!options.path.empty()) {
     print_element(reader, options, shared.json);
   } else if (!options.row.cache.empty()) {
-    if (!options.step) throw UsageError("inspect --cache needs --step");
     print_row(reader, *options.step, options.row, shared.json);
   } else if (options.step) {
     print_step(reader, *options.step, shared.json);

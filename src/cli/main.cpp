@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -6,9 +7,12 @@
 #include <exception>
 #include <iostream>
 
+#include "arith/environment.hpp"
 #include "cli/command.hpp"
 #include "cli/exit_code.hpp"
+#include "cli/nearest.hpp"
 #include "cli/version.hpp"
+#include "model/error.hpp"
 #include "oracle/interrupt.hpp"
 
 namespace {
@@ -37,6 +41,16 @@ void start_with_passive_threads(char** argv) {
   execv("/proc/self/exe", argv);  // returns only if it fails, which costs speed alone
 }
 
+/// A library that was loaded with fast-math start-up code, or a preloaded one, may have told the processor to
+/// flush subnormals or to round another way: for the whole process, and without a trace in the results but
+/// other bits. Threads inherit what the first one has.
+void require_strict_environment() {
+  if (arith::environment_is_strict()) return;
+  throw InternalError(
+      "the floating-point environment is not IEEE: subnormals are flushed or rounding is not to nearest; a "
+      "library that is loaded into this process has changed it (look at LD_PRELOAD)");
+}
+
 /// Everything that was printed has arrived, or a message on stderr says that it has not: a report that a full
 /// disk or a closed pipe swallowed is no success.
 int finish_stdout(int code) {
@@ -45,6 +59,21 @@ int finish_stdout(int code) {
   if (streams && stdio) return code;
   fmt::print(stderr, "dsv4-oracle: cannot write to stdout\n");
   return cli::kFile;
+}
+
+/// A word where a command belongs, and is none: said by name, with those that there are.
+void check_command(const CLI::App& app, int argc, char** argv, int at) {
+  while (at < argc && argv[at][0] == '-') ++at;
+  if (at >= argc) return;
+  std::vector<std::string> names;
+  for (const CLI::App* const one : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (one->get_name() == argv[at]) return check_command(*one, argc, argv, at + 1);
+    names.push_back(one->get_name());
+  }
+  if (names.empty()) return;
+  throw UsageError(fmt::format("unknown command '{}' (did you mean {}? commands: {})",
+                               std::string(argv[at]).substr(0, 60), cli::nearest(argv[at], names, 1).front(),
+                               fmt::join(names, ", ")));
 }
 
 int run(int argc, char** argv) {
@@ -76,6 +105,7 @@ int run(int argc, char** argv) {
   cli::add_bench(app, shared, action);
   cli::add_probe(app, shared, action);
 
+  check_command(app, argc, argv, 1);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -90,6 +120,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   start_with_passive_threads(argv);
   try {
+    require_strict_environment();
     return run(argc, argv);
   } catch (...) {
     return cli::report_error(std::current_exception());

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <iostream>
 
@@ -8,6 +9,7 @@
 #include "cli/engines.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/replay_options.hpp"
+#include "io/output_path.hpp"
 #include "oracle/checkpoint.hpp"
 #include "scenario/plan.hpp"
 
@@ -32,7 +34,7 @@ std::string expansion_suffix(const std::string& name) {
   for (const char c : name.substr(open + 1, name.size() - open - 2)) {
     if (c == ',')
       suffix += '-';
-    else if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_')
+    else if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-')
       suffix += c;
   }
   return suffix;
@@ -80,6 +82,29 @@ std::vector<scenario::Scenario> scenarios_of(const ReplayOptions& options) {
   return runs;
 }
 
+std::string dump_path_of(const ReplayOptions& options, const scenario::Scenario& run, std::size_t runs) {
+  return with_suffix(options.dump, runs > 1 ? expansion_suffix(run.name) : "");
+}
+
+/// Whatever the runs would write is checked before the first one starts.
+void check_outputs(const ReplayOptions& options, const std::vector<scenario::Scenario>& runs) {
+  io::OutputPaths paths;
+  paths.reads(options.resume);
+  if (!options.against.empty() && std::filesystem::exists(options.against)) paths.reads(options.against);
+  for (const scenario::Scenario& run : runs) {
+    paths.reads(run.file);
+    paths.reads(run.hidden_path);
+    paths.reads(run.model.config_path);
+    for (const std::string& weights : run.weights_paths) paths.reads(weights);
+  }
+  if (!options.dump.empty()) {
+    for (const scenario::Scenario& run : runs)
+      paths.writes(dump_path_of(options, run, runs.size()), io::OutputKind::hdf5);
+  }
+  for (const auto& [step, file] : parse_checkpoints(options.checkpoints))
+    paths.writes(file, io::OutputKind::hdf5);
+}
+
 int run(const ReplayOptions& options, const Shared& shared) {
   if (options.scenario.empty() && options.resume.empty())
     throw UsageError("replay: a scenario or --resume is needed");
@@ -87,6 +112,7 @@ int run(const ReplayOptions& options, const Shared& shared) {
   check_engine_name(options.engine);
   check_engine_options(options.compute.engine, {options.engine, options.against});
   const std::vector<scenario::Scenario> runs = scenarios_of(options);
+  check_outputs(options, runs);
   const std::unique_ptr<report::Reporter> reporter =
       shared.json ? report::json_reporter(std::cout)
                   : report::text_reporter(std::cout, {.verbose = options.verbose});
@@ -96,16 +122,16 @@ int run(const ReplayOptions& options, const Shared& shared) {
       scenario::Scenario checked = one;
       checked.profile = side_profile(one.profile, options.profile, options.axes);
       if (options.seed) checked.seed = *options.seed;
-      const bool covered =
-          print_plan(checked, scenario::plan(checked),
-                     oracle::parse_selection(options.stages, options.tensors, options.steps), shared.json);
+      const RunPlan plan = scenario::plan(checked);
+      const oracle::Selection selection =
+          oracle::parse_selection(options.stages, options.tensors, options.steps);
+      oracle::require_match(selection, plan.config.layers, 0, static_cast<std::int64_t>(plan.steps.size()));
+      const bool covered = print_plan(checked, plan, selection, shared.json);
       code = worse(code, covered ? kDone : kFailed);
       continue;
     }
     if (runs.size() > 1 && !shared.json) fmt::print("{}\n", one.name), std::fflush(stdout);
-    const int one_code =
-        replay_run(one, options, shared, *reporter,
-                   with_suffix(options.dump, runs.size() > 1 ? expansion_suffix(one.name) : ""));
+    const int one_code = replay_run(one, options, shared, *reporter, dump_path_of(options, one, runs.size()));
     code = worse(code, one_code);
     if (code == kInterrupted) break;
   }
@@ -147,6 +173,22 @@ void add_output_options(CLI::App& command, ReplayOptions& options) {
 }
 
 }  // namespace
+
+std::map<std::int64_t, std::string> parse_checkpoints(const std::vector<std::string>& texts) {
+  std::map<std::int64_t, std::string> checkpoints;
+  for (const std::string& text : texts) {
+    std::int64_t step = -1;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, step);
+    if (error != std::errc() || stop == end || *stop != ':' || stop + 1 == end || step < 0) {
+      throw UsageError("--checkpoint '" + text + "': expected STEP:FILE");
+    }
+    if (!checkpoints.emplace(step, std::string(stop + 1, end)).second) {
+      throw UsageError(fmt::format("--checkpoint '{}': step {} is named twice", text, step));
+    }
+  }
+  return checkpoints;
+}
 
 Profile side_profile(const Profile& own, const std::string& name, const std::vector<std::string>& axes) {
   Profile profile = name.empty() ? own : profile_named(name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,9 @@ struct ReplayOptions {
 /// Runs one scenario that has no sweep; returns an exit code.
 int replay_run(const scenario::Scenario& scenario, const ReplayOptions& options, const Shared& shared,
                report::Reporter& reporter, const std::string& dump_path);
+
+/// `--checkpoint` as files by step; throws UsageError.
+std::map<std::int64_t, std::string> parse_checkpoints(const std::vector<std::string>& texts);
 
 /// Profile of a side: `name` (empty: the scenario's own) with the axes replaced.
 Profile side_profile(const Profile& own, const std::string& name, const std::vector<std::string>& axes);

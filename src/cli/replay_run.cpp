@@ -3,13 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
+#include <utility>
 
 #include "cli/engines.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/json_lines.hpp"
+#include "oracle/attention_entropy.hpp"
 #include "oracle/checkpoint.hpp"
 #include "oracle/dump_size.hpp"
 #include "oracle/interrupt.hpp"
@@ -23,23 +25,6 @@ namespace {
 
 /// Caches up to this size are checked byte by byte after every step unless told otherwise.
 constexpr std::int64_t kSmallCaches = std::int64_t{4} << 20;
-
-std::map<std::int64_t, std::string> parse_checkpoints(const std::vector<std::string>& texts,
-                                                      std::size_t steps) {
-  std::map<std::int64_t, std::string> checkpoints;
-  for (const std::string& text : texts) {
-    std::int64_t step = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-    if (error != std::errc() || *end != ':' || end[1] == '\0') {
-      throw UsageError("--checkpoint '" + text + "': expected STEP:FILE");
-    }
-    if (step < 0 || step >= static_cast<std::int64_t>(steps)) {
-      throw UsageError(fmt::format("--checkpoint '{}': the run has steps 0 to {}", text, steps - 1));
-    }
-    checkpoints[step] = std::string(end + 1);
-  }
-  return checkpoints;
-}
 
 void keep_selected(StepObservation& step, const oracle::Selection& selection) {
   for (LayerObservation& layer : step.layers) {
@@ -55,6 +40,17 @@ bool same_numerics(const Profile& a, const Profile& b) {
   return a.exact == b.exact && std::ranges::all_of(axes(), [&](const AxisInfo& axis) {
            return a.value(axis.axis) == b.value(axis.axis);
          });
+}
+
+/// The chosen tensors of a step, and its snapshots.
+std::int64_t selected_tensors(const StepObservation& step, const oracle::Selection& selection) {
+  std::int64_t count = 0;
+  for (const LayerObservation& layer : step.layers) {
+    count +=
+        std::ranges::count_if(layer.tensors, [&](const auto& t) { return selection.has_tensor(t.first); });
+    if (selection.snapshots) count += static_cast<std::int64_t>(layer.state_tensors.size());
+  }
+  return count;
 }
 
 }  // namespace
@@ -124,7 +120,16 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
 
 void ReplayRun::set_up_subject() {
   subject_ = make_side(options_.engine, subject_profile_);
-  checkpoints_ = parse_checkpoints(options_.checkpoints, subject_->plan.steps.size());
+  const auto end = static_cast<std::int64_t>(subject_->plan.steps.size());
+  const StepPlan* const upcoming = subject_->source->upcoming();
+  first_step_ = upcoming != nullptr ? upcoming->index : end;
+  oracle::require_match(selection_, subject_->plan.config.layers, first_step_, end);
+  checkpoints_ = parse_checkpoints(options_.checkpoints);
+  for (const auto& [step, file] : checkpoints_) {
+    if (step >= first_step_ && step < end) continue;
+    throw UsageError(
+        fmt::format("--checkpoint {}:{}: this run has the steps {} to {}", step, file, first_step_, end - 1));
+  }
   const EngineInfo engine = subject_->engine->info();
   if (!checkpoints_.empty() && !engine.byte_state) {
     throw SubjectError("engine '" + engine.name +
@@ -187,12 +192,40 @@ void ReplayRun::set_up_comparison() {
     compare::CompareOptions compare_options;
     compare_options.wanted = [this](int, TensorId id) { return selection_.has_tensor(id); };
     compare_options.fed = options_.feed == "reference";
+    due_ = make_due();
+    compare_options.due = due_;
     comparator_ = std::make_unique<compare::Comparator>(reference, subject, *rules_, compare_options);
     header.reference = &reference;
     header.subject = &subject;
     header.rules = rules_.get();
   }
   reporter_.config(header);
+}
+
+/// A dump that is compared with had to hold what it states, if an engine of the same kind runs here; what
+/// runs here has to publish all that the dump holds.
+compare::Due ReplayRun::make_due() const {
+  if (!reference_file_) return {};
+  const std::optional<oracle::Selection> asked = oracle::stated_selection(*reference_file_);
+  const bool judged = asked && reference_file_->info().complete &&
+                      oracle::same_kind(reference_file_->info(), subject_->source->info());
+  return [=](bool reference, std::int64_t step, std::optional<TensorId> id) {
+    if (!judged) return false;
+    return !reference || (asked->has_step(step) && (!id || asked->has_tensor(*id)));
+  };
+}
+
+/// Steps that only the dump holds, behind the last step of the run.
+void ReplayRun::report_later_steps() {
+  const std::int64_t end = static_cast<std::int64_t>(subject_->plan.steps.size());
+  for (const std::int64_t step : reference_file_->steps()) {
+    if (step < end || !selection_.has_step(step) || !due_(false, step, std::nullopt)) continue;
+    compare::StepComparison comparison;
+    comparison.step = step;
+    comparator_->add_findings(comparison, {compare::missing(false, step, -1, fmt::format("step {}", step))});
+    reporter_.step({step, "", 0, 0}, comparison);
+    return;  // the first says it
+  }
 }
 
 void ReplayRun::set_up_dump() {
@@ -208,11 +241,19 @@ void ReplayRun::set_up_dump() {
   io::require_free_space(dump_path_, needed);
   io::DumpOptions dump_options;
   dump_options.compress = options_.compress;
+  dump_options.selection =
+      oracle::stated(selection_, first_step_, static_cast<std::int64_t>(subject_->plan.steps.size()));
   writer_ = std::make_unique<io::DumpWriter>(dump_path_, subject_->source->info(), dump_options);
 }
 
 void ReplayRun::judge(oracle::Lockstep::Pair& pair, compare::StepComparison& comparison) {
   if (!pair.reference) {
+    if (!selection_.has_step(pair.subject.step)) return;
+    if (due_ && due_(true, pair.subject.step, std::nullopt)) {
+      comparison.findings.push_back(
+          compare::missing(true, pair.subject.step, -1, fmt::format("step {}", pair.subject.step)));
+      return;
+    }
     comparison.skips.push_back({compare::Skip::Kind::not_produced, pair.subject.step, -1, "", "",
                                 "the dump compared with does not hold this step"});
     return;
@@ -239,6 +280,7 @@ void ReplayRun::dump(StepObservation observation) {
 void ReplayRun::checkpoint(std::int64_t step) {
   const auto found = checkpoints_.find(step);
   if (found == checkpoints_.end()) return;
+  checkpoints_written_.insert(step);
   oracle::write_checkpoint(found->second, *subject_->engine, step + 1, scenario_.text, scenario_.file);
 }
 
@@ -266,7 +308,11 @@ bool ReplayRun::step() {
     findings.push_back(std::move(finding));
     nonfinite_failure_ = true;
   }
+  if (selection_.has_step(plan.index)) selected_ += selected_tensors(pair.subject, selection_);
   if (comparator_) {
+    // A step that was not compared is not in the totals yet.
+    if (!pair.reference)
+      std::ranges::move(std::exchange(comparison.findings, {}), std::back_inserter(findings));
     comparator_->add_findings(comparison, std::move(findings));
   } else {
     comparison.findings = std::move(findings);
@@ -279,7 +325,9 @@ bool ReplayRun::step() {
   if (options_.stats && selection_.has_step(plan.index)) {
     StepObservation chosen = pair.subject;
     keep_selected(chosen, selection_);
-    reporter_.statistics(compare::statistics(chosen, subject_->source->info()));
+    std::vector<compare::TensorStatistics> rows = compare::statistics(chosen, subject_->source->info());
+    oracle::add_attention_entropy(*subject_->engine, pair.subject, rows);
+    reporter_.statistics(rows);
   }
   if (options_.expect) data_coverage_.add(pair.subject);
   if (sequential_) sequential_->add(*subject_->engine, plan, pair.subject);
@@ -313,9 +361,9 @@ bool ReplayRun::expectations_hold() {
     scenario::Scenario scenario = scenario_;
     scenario.profile = subject_profile_;
     if (options_.seed) scenario.seed = *options_.seed;
-    const compare::StepComparison comparison = sequential_->finish(
-        scenario::sequential_of(scenario), options_.engine,
-        engine_factory(options_.compute.engine), weights_, hidden_);
+    const compare::StepComparison comparison =
+        sequential_->finish(scenario::sequential_of(scenario), options_.engine,
+                            engine_factory(options_.compute.engine), weights_, hidden_);
     const compare::Totals totals = sequential_->totals();
     std::string detail = fmt::format("{} tensors and states compared", totals.compared);
     const bool same = totals.passed() && !totals.nothing_compared();
@@ -366,11 +414,20 @@ int ReplayRun::finish(bool interrupted) {
     reporter_.values(errors_.rows(), yardstick.engine + ", profile " + yardstick.config.profile.name);
   }
   const bool whole = !interrupted && !stopped_;
+  if (whole && reference_file_ && comparator_) report_later_steps();
+  for (const auto& [step, file] : checkpoints_) {
+    if (!checkpoints_written_.contains(step))
+      fmt::print(stderr, "dsv4-oracle: {} was not written: the run ended before step {}\n", file, step);
+  }
   bool hold = true;
   if (options_.expect && whole && options_.resume.empty()) hold = expectations_hold();
   int code = totals.passed() && hold ? kDone : kFailed;
   if (code == kDone && comparator_ && (totals.nothing_compared() || !matched_)) {
     fmt::print(stderr, "dsv4-oracle: nothing was compared\n");
+    code = kUsage;
+  }
+  if (code == kDone && whole && selected_ == 0 && !selection_.tensors.all()) {
+    fmt::print(stderr, "dsv4-oracle: the run published nothing of what --stages and --tensors choose\n");
     code = kUsage;
   }
   if (interrupted) code = kInterrupted;

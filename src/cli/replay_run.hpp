@@ -39,6 +39,8 @@ class ReplayRun {
   void share_graph_steps();
   void set_up_comparison();
   void set_up_dump();
+  compare::Due make_due() const;
+  void report_later_steps();
   std::unique_ptr<Side> make_side(const std::string& engine, const Profile& profile);
 
   /// One step; false when the run must stop.
@@ -75,7 +77,11 @@ class ReplayRun {
   oracle::DataCoverage data_coverage_;
   compare::ErrorTable errors_;
   compare::Totals own_totals_;  ///< where nothing is compared: findings of checks
+  compare::Due due_;
   std::map<std::int64_t, std::string> checkpoints_;
+  std::set<std::int64_t> checkpoints_written_;
+  std::int64_t first_step_ = 0;  ///< of the plan, or behind a checkpoint
+  std::int64_t selected_ = 0;    ///< chosen tensors that were published
   std::int64_t steps_done_ = 0;
   bool matched_ = false;  ///< a chosen tensor was compared; batch tables alone are no match
   bool stopped_ = false;  ///< before the plan's end

@@ -177,8 +177,12 @@ struct TokenAligner::Index {
   Totals totals;
 };
 
-TokenAligner::TokenAligner(const SourceInfo& reference, const SourceInfo& subject, Rules rules)
-    : reference_(reference), subject_(subject), rules_(std::move(rules)), index_(std::make_unique<Index>()) {}
+TokenAligner::TokenAligner(const SourceInfo& reference, const SourceInfo& subject, Rules rules, Due due)
+    : reference_(reference),
+      subject_(subject),
+      rules_(std::move(rules)),
+      due_(std::move(due)),
+      index_(std::make_unique<Index>()) {}
 
 TokenAligner::~TokenAligner() = default;
 
@@ -202,8 +206,9 @@ namespace {
 // Puts both runs into the form of one step each, row for row.
 class Aligned {
  public:
-  Aligned(const SourceInfo& reference, const SourceInfo& subject, const std::array<Run, 2>& runs)
-      : infos_{&reference, &subject}, runs_(runs) {
+  Aligned(const SourceInfo& reference, const SourceInfo& subject, const std::array<Run, 2>& runs,
+          const Due& due)
+      : infos_{&reference, &subject}, runs_(runs), due_(due) {
     for (int layer = 0; layer < static_cast<int>(reference.config.layers.size()); ++layer) {
       for (const TensorId id : comparison_order(reference.config.layers[static_cast<std::size_t>(layer)])) {
         find_places(layer, id);
@@ -224,6 +229,7 @@ class Aligned {
   StepObservation& side(Side which) { return sides_[static_cast<std::size_t>(which)]; }
   const std::vector<std::string>& requests() const { return requests_; }
   std::vector<Skip>& skips() { return skips_; }
+  std::vector<Finding>& findings() { return findings_; }
   bool judged(int layer, TensorId id, std::int64_t row) const {
     if (axis_of(id) != Axis::token) return true;
     const auto found = places_.find({layer, id});
@@ -246,6 +252,11 @@ class Aligned {
       return;
     }
     if (both[0].empty() || both[1].empty()) {
+      const std::size_t absent = both[0].empty() ? 0 : 1;
+      if (!holds(absent, layer, id) && due_ && due_(absent == 0, -1, id)) {
+        findings_.push_back(missing(absent == 0, -1, layer, path(id)));
+        return;
+      }
       skip.kind = Skip::Kind::not_produced;
       skip.reason = both[0].empty() ? "not produced by the reference" : "not produced by the subject";
       skips_.push_back(std::move(skip));
@@ -265,6 +276,13 @@ class Aligned {
       if (axis_of(id) != Axis::entry) token_set_.insert(key);
     }
     places_.emplace(std::pair{layer, id}, std::move(both));
+  }
+
+  bool holds(std::size_t side, int layer, TensorId id) const {
+    for (std::size_t step = 0; step < runs_[side].steps.size(); ++step) {
+      if (find(runs_[side], step, layer, &LayerObservation::tensors, id) != nullptr) return true;
+    }
+    return false;
   }
 
   std::int32_t request_index(const std::string& key) const {
@@ -345,6 +363,7 @@ class Aligned {
 
   std::array<const SourceInfo*, 2> infos_;
   const std::array<Run, 2>& runs_;
+  const Due& due_;
   std::map<std::pair<int, TensorId>, Both> places_;
   std::set<Key> token_set_;
   std::set<std::string> request_set_;
@@ -352,12 +371,13 @@ class Aligned {
   std::vector<std::string> requests_;
   std::array<StepObservation, 2> sides_;
   std::vector<Skip> skips_;
+  std::vector<Finding> findings_;
 };
 
 }  // namespace
 
 StepComparison TokenAligner::compare() {
-  Aligned aligned(reference_, subject_, index_->runs);
+  Aligned aligned(reference_, subject_, index_->runs, due_);
   SourceInfo reference = reference_;
   SourceInfo subject = subject_;
   reference.config.requests = aligned.requests();
@@ -386,14 +406,15 @@ StepComparison TokenAligner::compare() {
   std::erase_if(result.comparisons, [](const Comparison& comparison) { return comparison.stage == "batch"; });
   std::erase_if(result.skips, [](const Skip& skip) { return skip.stage != "state"; });
   std::ranges::move(aligned.skips(), std::back_inserter(result.skips));
+  std::ranges::move(aligned.findings(), std::back_inserter(result.findings));
   index_->totals = Totals{};
   index_->totals.add(result);
   return result;
 }
 
 StepComparison compare_by_token(ObservationSource& reference, ObservationSource& subject, const Rules& rules,
-                                Totals* totals) {
-  TokenAligner aligner(reference.info(), subject.info(), rules);
+                                Totals* totals, const Due& due) {
+  TokenAligner aligner(reference.info(), subject.info(), rules, due);
   const std::vector<std::string> reference_keys = request_keys(reference.info().config.requests);
   const std::vector<std::string> subject_keys = request_keys(subject.info().config.requests);
   while (std::optional<StepObservation> step = reference.next()) {

@@ -22,7 +22,8 @@ enum class Side : std::uint8_t { reference, subject };
 
 class TokenAligner {
  public:
-  TokenAligner(const SourceInfo& reference, const SourceInfo& subject, Rules rules);
+  /// `due` is asked with step -1: whether a side had to hold a tensor in the whole of its run.
+  TokenAligner(const SourceInfo& reference, const SourceInfo& subject, Rules rules, Due due = {});
   ~TokenAligner();
 
   /// Adds a step. `keys` names the requests by index; several runs may feed one side. Observations are kept
@@ -42,12 +43,13 @@ class TokenAligner {
   const SourceInfo& reference_;
   const SourceInfo& subject_;
   Rules rules_;
+  Due due_;
   bool final_state_ = true;
   std::unique_ptr<Index> index_;
 };
 
 /// Reads both sources to their ends.
 StepComparison compare_by_token(ObservationSource& reference, ObservationSource& subject, const Rules& rules,
-                                Totals* totals);
+                                Totals* totals, const Due& due = {});
 
 }  // namespace dsv4::compare

@@ -24,11 +24,24 @@ void require_comparable(const SourceInfo& reference, const SourceInfo& subject) 
   }
 }
 
-bool given(const Tensor& tensor) {
-  return !tensor.shape().empty();
+/// A capture may know no slots: its tables are empty although the batch is not.
+bool given(const Tensor& table, const Tensor& request) {
+  const auto rows = [](const Tensor& tensor) { return tensor.shape().empty() ? 0 : tensor.dim(0); };
+  return !table.shape().empty() && (rows(table) > 0 || rows(request) == 0);
 }
 
 }  // namespace
+
+Finding missing(bool reference, std::int64_t step, int layer, const std::string& what) {
+  Finding finding;
+  finding.step = step;
+  finding.layer = layer;
+  finding.kind = "missing";
+  finding.owner = "nobody";
+  finding.message = fmt::format("{} is not in the {}, which is complete and had to hold it", what,
+                                reference ? "reference" : "subject");
+  return finding;
+}
 
 struct Comparator::History {
   CacheStatus caches;
@@ -48,8 +61,8 @@ Comparator::~Comparator() = default;
 
 namespace {
 
-void compare_batch(const SourceInfo& info, const Rules& rules, const StepObservation& reference,
-                   const StepObservation& subject, StepComparison& out) {
+void compare_batch(const SourceInfo& info, const Rules& rules, const Due& due,
+                   const StepObservation& reference, const StepObservation& subject, StepComparison& out) {
   struct Table {
     std::string_view name;
     const Tensor& reference;
@@ -64,11 +77,18 @@ void compare_batch(const SourceInfo& info, const Rules& rules, const StepObserva
   };
   for (const Table& table : tables) {
     const std::string path = "batch/" + std::string(table.name);
-    if (!given(table.reference) && !given(table.subject)) continue;
-    if (!given(table.reference) || !given(table.subject)) {
-      out.skips.push_back(
-          {Skip::Kind::not_produced, reference.step, -1, "batch", std::string(table.name),
-           given(table.subject) ? "not produced by the reference" : "not produced by the subject"});
+    const bool placed = table.name == "slot" || table.name == "page";
+    const bool in_reference = given(table.reference, placed ? reference.batch.request : table.reference);
+    const bool in_subject = given(table.subject, placed ? subject.batch.request : table.subject);
+    if (!in_reference && !in_subject) continue;
+    if (!in_reference || !in_subject) {
+      const bool absent_reference = !in_reference;
+      if (due && due(absent_reference, reference.step, std::nullopt)) {
+        out.findings.push_back(missing(absent_reference, reference.step, -1, path));
+        continue;
+      }
+      out.skips.push_back({Skip::Kind::not_produced, reference.step, -1, "batch", std::string(table.name),
+                           in_subject ? "not produced by the reference" : "not produced by the subject"});
       continue;
     }
     Comparison result;
@@ -97,7 +117,7 @@ StepComparison Comparator::compare(const StepObservation& reference, const StepO
   StepComparison out;
   out.step = reference.step;
   out.event = reference.event;
-  compare_batch(reference_, rules_, reference, subject, out);
+  compare_batch(reference_, rules_, options_.due, reference, subject, out);
   const LayerComparer::Context context{reference_, subject_, reference,       subject,
                                        rules_,     options_, history_->caches};
   CacheStatus after = history_->caches;
@@ -117,6 +137,7 @@ StepComparison Comparator::compare(const StepObservation& reference, const StepO
     compare_state(context, static_cast<int>(layer), comparer, after, out);
   }
   history_->caches = std::move(after);
+  if (options_.complete) options_.complete(out);
   totals_.add(out);
   return out;
 }

@@ -15,7 +15,16 @@
 
 namespace dsv4::compare {
 
+/// Says whether a side (`reference`: that one) had to hold a tensor of a step, or, without an id, its batch
+/// tables and state digests. What is due and missing on one side alone is a finding; the rest counts as not
+/// produced.
+using Due = std::function<bool(bool reference, std::int64_t step, std::optional<TensorId> id)>;
+
+/// The finding about something that a side had to hold.
+Finding missing(bool reference, std::int64_t step, int layer, const std::string& what);
+
 struct CompareOptions {
+  Due due;  ///< default: nothing is due
   /// Tensors for which this says no are skipped with the reason given; default: everything.
   std::function<bool(int layer, TensorId id)> wanted;
   std::string unwanted_reason = "not selected";
@@ -24,6 +33,8 @@ struct CompareOptions {
   /// Rows of the first axis for which this says no are don't-care ("no counterpart"); default: all are
   /// judged.
   std::function<bool(int layer, TensorId id, std::int64_t row)> judged_row;
+  /// Completes a step's comparisons before they are counted; default: nothing.
+  std::function<void(StepComparison&)> complete;
 };
 
 class Comparator {

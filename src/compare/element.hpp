@@ -1,19 +1,14 @@
-/// One element of a tensor as bits: its value, its neighbours, its distance to another, its spelling.
-/// Formats are those of docs/numerics.md section 3. NaN equals NaN whatever its payload (section 1).
+/// One element of a tensor as bits (model/element.hpp reads it): its neighbours, its distance to another, its
+/// spelling. Formats are those of docs/numerics.md section 3. NaN equals NaN whatever its payload (section
+/// 1).
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "model/tensor.hpp"
+#include "model/element.hpp"
 
 namespace dsv4::compare {
-
-/// Raw bits of element `index`, zero extended.
-std::uint64_t load_bits(const Tensor& tensor, std::int64_t index);
-
-/// The number that the bits stand for; integers as they are, float4 one code a byte.
-double decode(DType dtype, std::uint64_t bits);
 
 bool is_float(DType dtype);
 bool is_nan(DType dtype, std::uint64_t bits);

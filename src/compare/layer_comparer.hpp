@@ -58,6 +58,9 @@ class LayerComparer {
   void compare_set(TensorId id, const Tensor& reference, const Tensor& subject, Comparison& result);
   void count_requests(TensorId id, const std::vector<std::int64_t>& rows, Comparison& result) const;
   const LayerObservation& side(bool reference) const;
+  /// The scales of codes, or the codes of scales: where both sides have them in one shape, row for row beside
+  /// the tensor; else null, and the tensor is judged alone.
+  const Tensor* beside(bool reference, TensorId id, TensorId companion) const;
   const Tensor* find(bool reference, TensorId id) const;
 
   Context context_;

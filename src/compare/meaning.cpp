@@ -112,18 +112,21 @@ void MeaningOf::add_entry(Meaning& meaning, std::int64_t entry) const {
   meaning.entry_last = (entry + 1) * ratio_of - 1;
 }
 
-void MeaningOf::add_owner(Meaning& meaning, const RowOwner& owner, TensorId id) const {
-  const CacheConfig& cache = info_.config.cache;
+void MeaningOf::add_token(Meaning& meaning, const RowOwner& owner) const {
   meaning.padding = owner.request < 0;
   if (owner.request >= 0 && static_cast<std::size_t>(owner.request) < info_.config.requests.size()) {
     meaning.request = info_.config.requests[static_cast<std::size_t>(owner.request)];
   }
-  if (owner.position >= 0) {
-    meaning.position = owner.position;
-    meaning.position_mod_4 = owner.position % 4;
-    meaning.position_mod_128 = owner.position % 128;
-    meaning.position_mod_page = owner.position % cache.swa_page;
-  }
+  if (owner.position < 0) return;
+  meaning.position = owner.position;
+  meaning.position_mod_4 = owner.position % 4;
+  meaning.position_mod_128 = owner.position % 128;
+  meaning.position_mod_page = owner.position % info_.config.cache.swa_page;
+}
+
+void MeaningOf::add_owner(Meaning& meaning, const RowOwner& owner, TensorId id) const {
+  const CacheConfig& cache = info_.config.cache;
+  add_token(meaning, owner);
   if (owner.entry >= 0) add_entry(meaning, owner.entry);
   if (owner.slot < 0) return;
   meaning.slot = owner.slot;
@@ -200,17 +203,7 @@ Meaning MeaningOf::element(TensorId id, const Tensor& tensor, std::int64_t eleme
 
 Meaning MeaningOf::batch_row(std::int64_t row) const {
   Meaning meaning;
-  RowOwner owner{int_at(step_.batch.request, row), int_at(step_.batch.position, row), -1, -1};
-  meaning.padding = owner.request < 0;
-  if (owner.request >= 0 && static_cast<std::size_t>(owner.request) < info_.config.requests.size()) {
-    meaning.request = info_.config.requests[static_cast<std::size_t>(owner.request)];
-  }
-  if (owner.position >= 0) {
-    meaning.position = owner.position;
-    meaning.position_mod_4 = owner.position % 4;
-    meaning.position_mod_128 = owner.position % 128;
-    meaning.position_mod_page = owner.position % info_.config.cache.swa_page;
-  }
+  add_token(meaning, {int_at(step_.batch.request, row), int_at(step_.batch.position, row), -1, -1});
   meaning.slot = int_at(step_.batch.slot, row);
   meaning.page = int_at(step_.batch.page, row);
   return meaning;

@@ -36,6 +36,7 @@ class MeaningOf {
 
  private:
   RowOwner owner(TensorId id, std::int64_t row) const;
+  void add_token(Meaning& meaning, const RowOwner& owner) const;
   void add_owner(Meaning& meaning, const RowOwner& owner, TensorId id) const;
   void add_entry(Meaning& meaning, std::int64_t entry) const;
   void add_byte(Meaning& meaning, std::int64_t row_bytes, std::int64_t byte) const;

@@ -61,6 +61,8 @@ class Values {
     count_ = scales_ == nullptr || scales_->shape().empty()
                  ? 1
                  : std::max<std::int64_t>(scales_->shape().back(), 1);
+    // Scales that do not lie row for row beside the codes say nothing about them.
+    if (scales_ != nullptr && scales_->elements() / count_ != tensor.elements() / dims_) scales_ = nullptr;
   }
   double scale(std::int64_t i) const {
     if (scales_ == nullptr) return 1;

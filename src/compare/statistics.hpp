@@ -1,6 +1,7 @@
 /// Range, saturation and error figures of one tensor: the `stats` and `error` rows of reports.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -11,6 +12,25 @@
 #include "model/observation.hpp"
 
 namespace dsv4::compare {
+
+/// Entropy of softmax distributions, in nats: 0 is one-hot, `uniform` what even weights would have.
+struct Entropy {
+  std::int64_t count = 0;  ///< distributions: tokens times heads
+  double minimum = 0;
+  double maximum = 0;
+  double sum = 0;
+  double uniform_sum = 0;
+
+  void add(double nats, double uniform) {
+    minimum = count == 0 ? nats : std::min(minimum, nats);
+    maximum = count == 0 ? nats : std::max(maximum, nats);
+    sum += nats;
+    uniform_sum += uniform;
+    ++count;
+  }
+  double mean() const { return sum / static_cast<double>(count); }
+  double uniform() const { return uniform_sum / static_cast<double>(count); }
+};
 
 /// Figures of one tensor on one side. Padding rows and scores at or beyond `visible` are left out. Codes are
 /// read with their scales where those are at hand, so that ranges are those of the values.
@@ -26,6 +46,7 @@ struct TensorStatistics {
   std::optional<double> clamped;  ///< codes: share at the largest magnitude of the format (448 or 6)
   std::optional<double> flushed;  ///< codes: share that is zero
   std::map<int, std::int64_t> scale_exponents;  ///< scales: exponent -> count
+  std::optional<Entropy> entropy;  ///< attention.core/out: of the softmax, where caches can be read
 };
 
 /// Difference of a tensor from another source's.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "arith/bf16.hpp"
@@ -11,17 +10,11 @@
 #include "arith/e2m1.hpp"
 #include "arith/e4m3.hpp"
 #include "arith/ue8m0.hpp"
+#include "model/element.hpp"
 #include "model/error.hpp"
 
 namespace dsv4::io {
 namespace {
-
-std::uint64_t bits_at(const Tensor& tensor, std::int64_t element) {
-  const std::size_t width = size_bytes(tensor.dtype());
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, tensor.bytes().data() + static_cast<std::size_t>(element) * width, width);
-  return bits;
-}
 
 /// Shortest decimal that gives the number back as float32 (float64: as itself).
 std::string decimal(DType dtype, double value) {
@@ -84,36 +77,14 @@ void check_page(std::span<const std::byte> page, int rows, int offset, int row_b
 
 }  // namespace
 
-double decode_value(DType dtype, std::uint64_t bits) {
-  switch (dtype) {
-    case DType::float4_e2m1fn:
-      return arith::e2m1_to_f32(static_cast<std::uint8_t>(bits));
-    case DType::float8_e4m3fn:
-      return arith::e4m3_to_f32(static_cast<std::uint8_t>(bits));
-    case DType::float8_e8m0fnu:
-      return arith::ue8m0_to_f32(static_cast<std::uint8_t>(bits));
-    case DType::bfloat16:
-      return arith::bf16_to_f32(static_cast<std::uint16_t>(bits));
-    case DType::float32:
-      return arith::from_bits(static_cast<std::uint32_t>(bits));
-    case DType::float64:
-      return std::bit_cast<double>(bits);
-    case DType::int32:
-      return static_cast<std::int32_t>(static_cast<std::uint32_t>(bits));
-    case DType::uint8:
-      return static_cast<double>(bits);
-  }
-  throw InternalError("a dtype without a decoder");
-}
-
 Element decode(const Tensor& tensor, std::int64_t element) {
   if (element < 0 || element >= tensor.elements()) {
     throw UsageError(fmt::format("element {} of a tensor with {} elements", element, tensor.elements()));
   }
   Element result;
-  result.bits = bits_at(tensor, element);
+  result.bits = load_bits(tensor, element);
   result.hex = fmt::format("0x{:0{}x}", result.bits, 2 * size_bytes(tensor.dtype()));
-  result.value = decode_value(tensor.dtype(), result.bits);
+  result.value = dsv4::decode(tensor.dtype(), result.bits);
   result.text = decimal(tensor.dtype(), result.value);
   if (tensor.dtype() == DType::int32 || tensor.dtype() == DType::uint8) {
     result.text = fmt::format("{}", static_cast<std::int64_t>(result.value));
@@ -207,8 +178,8 @@ Figures figures(const Tensor& tensor) {
   double squares = 0.0;
   std::int64_t finite = 0;
   for (std::int64_t i = 0; i < result.elements; ++i) {
-    const std::uint64_t bits = bits_at(tensor, i);
-    const double value = decode_value(tensor.dtype(), bits);
+    const std::uint64_t bits = load_bits(tensor, i);
+    const double value = dsv4::decode(tensor.dtype(), bits);
     if (!std::isfinite(value)) {
       ++(std::isnan(value) ? result.nan : result.infinite);
       if (!result.first_non_finite) result.first_non_finite = i;

@@ -23,8 +23,6 @@ struct Element {
   std::string text;    ///< shortest decimal that reads back as float32; "nan", "inf", "-inf", "-0"
 };
 Element decode(const Tensor& tensor, std::int64_t element);
-/// Value alone, for loops.
-double decode_value(DType dtype, std::uint64_t bits);
 
 /// A KV row of 584 bytes (values then scale bytes).
 struct KvRow {

@@ -4,7 +4,9 @@
 #include <array>
 #include <string_view>
 
+#include "io/dump_checks.hpp"
 #include "io/dump_format.hpp"
+#include "model/config_check.hpp"
 #include "model/error.hpp"
 
 namespace dsv4::io {
@@ -24,11 +26,30 @@ class ConfigReader {
 
   template <class Integer>
   void required(const char* name, Integer& value) const {
-    value = static_cast<Integer>(file_.integer(std::string(kConfig), name));
+    const std::int64_t read = file_.integer(std::string(kConfig), name);
+    value = static_cast<Integer>(read);
+    if (value != read) refuse(name, read, "too large");
   }
   template <class Integer>
   void optional(const char* name, Integer& value) const {
     if (file_.attribute(std::string(kConfig), name)) required(name, value);
+  }
+  /// Like optional(), with a range.
+  template <class Integer>
+  void optional(const char* name, Integer& value, std::int64_t lowest, std::int64_t highest) const {
+    optional(name, value);
+    if (value < lowest || value > highest) {
+      refuse(name, value, "must be " + std::to_string(lowest) + " to " + std::to_string(highest));
+    }
+  }
+  void optional_flag(const char* name, bool& value) const {
+    std::int64_t flag = value ? 1 : 0;
+    optional(name, flag, 0, 1);
+    value = flag != 0;
+  }
+  [[noreturn]] void refuse(const char* name, std::int64_t value, const std::string& rule) const {
+    throw FileError(file_.path() + ": /config attribute '" + name + "' is " + std::to_string(value) + " (" +
+                    rule + ")");
   }
   double real(const char* name) const {
     const auto value = file_.attribute(std::string(kConfig), name);
@@ -127,7 +148,7 @@ void read_geometry(const Hdf5File& file, const ConfigReader& config, Geometry& g
   }
 }
 
-void read_cache(const ConfigReader& config, CacheConfig& c) {
+void read_cache(const Hdf5File& file, const ConfigReader& config, CacheConfig& c) {
   config.required("swa_page", c.swa_page);
   config.required("c4_page", c.c4_page);
   config.required("c128_page", c.c128_page);
@@ -137,12 +158,23 @@ void read_cache(const ConfigReader& config, CacheConfig& c) {
   config.optional("draft_rows", c.draft_rows);
   config.choice("allocate", kAllocateNames, c.allocate, false);
   config.choice("swa_release", kReleaseNames, c.swa_release, false);
-  std::int64_t poison = 0;
   std::int64_t pitch = 0;
-  config.optional("poison_freed", poison);
+  config.optional_flag("poison_freed", c.poison_freed);
   config.optional("pitch", pitch);
-  c.poison_freed = poison != 0;
-  if (pitch > 0) c.pitch = pitch;
+  if (pitch != 0) c.pitch = pitch;
+  try {
+    check(c);
+  } catch (const UsageError& error) {
+    throw FileError(file.path() + ": /config: " + error.what());
+  }
+  for (const auto& [name, rows] :
+       {std::pair{"ring_c4", ring_rows_c4(c)}, std::pair{"ring_c128", ring_rows_c128(c)}}) {
+    std::int64_t stated = rows;
+    config.optional(name, stated);
+    if (stated != rows) {
+      config.refuse(name, stated, "with these draft_rows it is " + std::to_string(rows));
+    }
+  }
 }
 
 void read_profile(const Hdf5File& file, Profile& profile) {
@@ -174,12 +206,16 @@ void read_layers(const Hdf5File& file, std::vector<LayerKind>& layers) {
       throw FileError(file.path() + ": " + path + " has the unknown ratio " + std::to_string(ratio));
     }
     layers.push_back(static_cast<LayerKind>(ratio));
+    if (layers.size() > static_cast<std::size_t>(kMaxLayers)) {
+      throw FileError(file.path() + ": /config has more than " + std::to_string(kMaxLayers) + " layers");
+    }
   }
 }
 
 }  // namespace
 
-void write_config(Hdf5Group& root, const SourceInfo& source, const StorageOptions& options) {
+void write_config(Hdf5Group& root, const SourceInfo& source, const std::optional<DumpSelection>& selection,
+                  const StorageOptions& options) {
   const RunConfig& run = source.config;
   Hdf5Group config = root.create_group("config");
   for (const auto& [name, value] : geometry_attributes(run.geometry)) config.set(name, value);
@@ -190,6 +226,10 @@ void write_config(Hdf5Group& root, const SourceInfo& source, const StorageOption
   config.set("chain", std::int64_t{run.chain});
   config.set("bit_exact", std::int64_t{source.bit_exact});
   config.set("state_bases", std::int64_t{run.state_bases});
+  if (selection) {
+    config.set("selected_steps", selection->steps);
+    config.set("selected_tensors", selection->tensors);
+  }
   for (std::size_t pool = 0; pool < kPoolCount; ++pool) {
     config.set("pages_" + std::string(name(static_cast<Pool>(pool))), run.pool_pages[pool]);
   }
@@ -204,21 +244,30 @@ void read_config(const Hdf5File& file, SourceInfo& source) {
   RunConfig& run = source.config;
   const ConfigReader config(file);
   read_geometry(file, config, run.geometry);
-  read_cache(config, run.cache);
+  read_cache(file, config, run.cache);
   read_profile(file, run.profile);
-  std::int64_t chain = 0;
-  std::int64_t bit_exact = source.engine != "wide";
-  config.optional("chain", chain);
-  config.optional("bit_exact", bit_exact);
-  config.optional("state_bases", run.state_bases);
-  run.chain = chain != 0;
-  source.bit_exact = bit_exact != 0;
+  source.bit_exact = source.engine != "wide";
+  config.optional_flag("chain", run.chain);
+  config.optional_flag("bit_exact", source.bit_exact);
+  config.optional("state_bases", run.state_bases, 0, kMaxTokens);
   for (std::size_t pool = 0; pool < kPoolCount; ++pool) {
     const std::string attribute = "pages_" + std::string(name(static_cast<Pool>(pool)));
-    config.optional(attribute.c_str(), run.pool_pages[pool]);
+    config.optional(attribute.c_str(), run.pool_pages[pool], 0, kMaxPoolPages + 1);
   }
   read_layers(file, run.layers);
-  if (file.exists("/requests")) run.requests = file.read_strings("/requests");
+  if (const std::string fault = drafting_fault(run.cache, run.layers); !fault.empty()) {
+    throw FileError(file.path() + ": /config: " + fault);
+  }
+  if (!file.exists("/requests")) return;
+  run.requests = file.read_strings("/requests");
+  for (const std::string& request : run.requests)
+    check_plain_text(request, file.path(), "a name of /requests");
+}
+
+std::optional<DumpSelection> read_selection(const Hdf5File& file) {
+  const std::string config(kConfig);
+  if (!file.attribute(config, "selected_steps")) return std::nullopt;
+  return DumpSelection{file.text(config, "selected_steps"), file.text(config, "selected_tensors")};
 }
 
 }  // namespace dsv4::io

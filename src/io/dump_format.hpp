@@ -31,6 +31,13 @@ inline constexpr std::string_view kUnroundedSuffix = ".unrounded";
 /// Throws InternalError for a name that belongs to none.
 Cache snapshot_cache(std::string_view tensor_name);
 
+/// What a dump was asked to hold, as /config states it. Only with it can a reader tell what is missing from
+/// what was left out.
+struct DumpSelection {
+  std::string steps;    ///< "all", or FIRST:END, half-open
+  std::string tensors;  ///< "all", or "stage/tensor,..."
+};
+
 /// An attribute must stay below 64 KiB in the earliest file format; a longer event is a dataset of this name.
 inline constexpr std::size_t kMaxAttributeBytes = 60000;
 inline constexpr std::string_view kEventDataset = "event";

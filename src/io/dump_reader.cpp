@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
+#include "io/dump_checks.hpp"
 #include "io/dump_config.hpp"
 #include "io/dump_format.hpp"
 #include "io/hdf5_file.hpp"
@@ -18,10 +21,6 @@ constexpr const char* kState = "/state";
 
 std::string joined(const std::string& parent, std::string_view child) {
   return parent + "/" + std::string(child);
-}
-
-std::size_t axes_in(std::string_view dims) {
-  return static_cast<std::size_t>(std::ranges::count(dims, ',')) + 1;
 }
 
 std::vector<std::string> split(const std::string& path) {
@@ -41,6 +40,7 @@ struct DumpReader::Impl {
   bool verify_digests;
   SourceInfo source{};
   std::string tool_version{};
+  std::optional<DumpSelection> selection{};
   std::vector<std::int64_t> steps{};
   std::size_t next = 0;
   TensorSet wanted = TensorSet().set();
@@ -49,15 +49,18 @@ struct DumpReader::Impl {
 
   void read_root();
   void read_steps();
+  DType dtype_of(const std::string& path) const;
   Tensor read(const std::string& path, bool verify) const;
   Tensor read_table(const std::string& path, std::size_t rank) const;
   BatchTables read_batch(const std::string& group) const;
-  void read_layer(const std::string& group, std::int64_t tokens, LayerObservation& layer) const;
-  void read_tensors(const std::string& group, Stage stage, std::int64_t tokens,
+  void read_layer(const std::string& group, int number, const BatchTables& batch,
+                  LayerObservation& layer) const;
+  void read_tensors(const std::string& group, Stage stage, int number, const BatchTables& batch,
                     LayerObservation& layer) const;
   void read_state(const std::string& group, LayerObservation& layer) const;
   StepObservation read_step(std::int64_t step) const;
-  void list(const std::string& group, std::vector<DumpEntry>& entries) const;
+  std::string read_event(const std::string& group) const;
+  void list(const std::string& group, std::set<std::uint64_t>& seen, std::vector<DumpEntry>& entries) const;
   DumpEntry entry(const std::string& path) const;
   [[noreturn]] void refuse(const std::string& object, const std::string& why) const {
     throw FileError(file.path() + ": " + object + " " + why);
@@ -75,9 +78,18 @@ void DumpReader::Impl::read_root() {
   source.engine = file.text("/", "engine");
   source.device = file.text("/", "device");
   source.config.profile.name = file.text("/", "profile");
-  source.config.seed = static_cast<std::uint64_t>(file.integer("/", "seed"));
-  source.complete = file.integer("/", "complete") != 0;
+  for (const std::string* text_of :
+       {&tool_version, &source.engine, &source.device, &source.config.profile.name}) {
+    check_plain_text(*text_of, file.path(), "a root attribute");
+  }
+  const auto seed = file.attribute("/", "seed");
+  const auto* natural = seed ? std::get_if<std::uint64_t>(&*seed) : nullptr;
+  source.config.seed = natural ? *natural : static_cast<std::uint64_t>(file.integer("/", "seed"));
+  const std::int64_t complete = file.integer("/", "complete");
+  if (complete != 0 && complete != 1) refuse("attribute 'complete'", "is neither 0 nor 1");
+  source.complete = complete == 1;
   read_config(file, source);
+  selection = read_selection(file);
   if (file.exists("/scenario")) {
     const Tensor scenario = read("/scenario", verify_digests);
     const auto bytes = scenario.as<char>();
@@ -95,8 +107,18 @@ void DumpReader::Impl::read_steps() {
   std::ranges::sort(steps);  // numbers beyond 999999 sort after, not between
 }
 
+DType DumpReader::Impl::dtype_of(const std::string& path) const {
+  try {
+    return dtype_from_name(file.text(path, "dtype"));
+  } catch (const FileError& error) {
+    const std::string what = error.what();
+    if (what.starts_with(file.path())) throw;
+    refuse(path, "has an " + what);
+  }
+}
+
 Tensor DumpReader::Impl::read(const std::string& path, bool verify) const {
-  Tensor tensor = file.read(path, dtype_from_name(file.text(path, "dtype")));
+  Tensor tensor = file.read(path, dtype_of(path));
   if (verify) {
     const std::string stated = file.text(path, "digest");
     const std::string actual = digest(tensor);
@@ -106,6 +128,8 @@ Tensor DumpReader::Impl::read(const std::string& path, bool verify) const {
 }
 
 Tensor DumpReader::Impl::read_table(const std::string& path, std::size_t rank) const {
+  const bool needed = path.ends_with("/request") || path.ends_with("/position");
+  if (!file.exists(path) && needed) refuse(path, "is missing");
   if (!file.exists(path))
     return Tensor(DType::int32, rank == 1 ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{0, 3});
   Tensor table = read(path, verify_digests);
@@ -127,11 +151,13 @@ BatchTables DumpReader::Impl::read_batch(const std::string& group) const {
       refuse(joined(group, name), "and 'request' differ in length");
     }
   }
+  check_batch(batch, source.config, file.path(), group);
   return batch;
 }
 
-void DumpReader::Impl::read_tensors(const std::string& group, Stage stage, std::int64_t tokens,
-                                    LayerObservation& layer) const {
+void DumpReader::Impl::read_tensors(const std::string& group, Stage stage, int number,
+                                    const BatchTables& batch, LayerObservation& layer) const {
+  std::map<std::string_view, std::int64_t> rows;  // of the axes 'entry' and 'row', one number a stage
   for (const Child& child : file.children(group)) {
     std::string_view tensor_name = child.name;
     const bool unrounded = tensor_name.ends_with(kUnroundedSuffix);
@@ -140,23 +166,23 @@ void DumpReader::Impl::read_tensors(const std::string& group, Stage stage, std::
     if (!id || !wanted.test(static_cast<std::size_t>(*id)) || (unrounded && !want_unrounded)) continue;
     const std::string path = joined(group, child.name);
     Tensor tensor = read(path, verify_digests);
+    check_tensor(tensor, *id, unrounded, source.config, number, batch, file.path(), path);
     const std::string_view dims = dsv4::info(*id).dims;
-    if (tensor.shape().size() != axes_in(dims)) {
-      refuse(path, fmt::format("has {} axes, the catalogue says '{}'", tensor.shape().size(), dims));
-    }
-    if (dims.starts_with("token") && tensor.dim(0) != tokens) {
-      refuse(path, fmt::format("has {} rows, the batch of its step has {}", tensor.dim(0), tokens));
+    const auto [first, added] = rows.emplace(dims.substr(0, dims.find(',')), tensor.dim(0));
+    if (!added && first->second != tensor.dim(0)) {
+      refuse(path,
+             fmt::format("has {} rows, other tensors of its stage have {}", tensor.dim(0), first->second));
     }
     (unrounded ? layer.unrounded : layer.tensors).emplace(*id, std::move(tensor));
   }
 }
 
-void DumpReader::Impl::read_layer(const std::string& group, std::int64_t tokens,
+void DumpReader::Impl::read_layer(const std::string& group, int number, const BatchTables& batch,
                                   LayerObservation& layer) const {
   if (!file.exists(group)) return;
   for (const Child& child : file.children(group)) {
     if (const auto stage = stage_named(child.name)) {
-      read_tensors(joined(group, child.name), *stage, tokens, layer);
+      read_tensors(joined(group, child.name), *stage, number, batch, layer);
     }
   }
 }
@@ -170,9 +196,24 @@ void DumpReader::Impl::read_state(const std::string& group, LayerObservation& la
     if (file.attribute(path, "digest")) layer.state_digests[cache] = file.text(path, "digest");
     if (!want_state_tensors) continue;
     for (const Child& child : file.children(path)) {
-      layer.state_tensors.emplace(child.name, read(joined(path, child.name), verify_digests));
+      Tensor snapshot = read(joined(path, child.name), verify_digests);
+      check_snapshot(snapshot, file.path(), joined(path, child.name));
+      layer.state_tensors.emplace(child.name, std::move(snapshot));
     }
   }
+}
+
+std::string DumpReader::Impl::read_event(const std::string& group) const {
+  const std::string dataset = joined(group, kEventDataset);
+  std::string event;
+  if (file.exists(dataset)) {
+    const Tensor text = read(dataset, verify_digests);
+    event.assign(text.as<char>().begin(), text.as<char>().end());
+  } else {
+    event = file.text(group, "event");
+  }
+  check_event(event, file.path(), group);
+  return event;
 }
 
 StepObservation DumpReader::Impl::read_step(std::int64_t step) const {
@@ -180,17 +221,12 @@ StepObservation DumpReader::Impl::read_step(std::int64_t step) const {
   if (!std::ranges::binary_search(steps, step)) refuse(group, "is missing");
   StepObservation observation;
   observation.step = step;
-  if (const std::string event = joined(group, kEventDataset); file.exists(event)) {
-    const Tensor text = read(event, verify_digests);
-    observation.event.assign(text.as<char>().begin(), text.as<char>().end());
-  } else {
-    observation.event = file.text(group, "event");
-  }
+  observation.event = read_event(group);
   observation.batch = read_batch(joined(group, "batch"));
   observation.layers.resize(source.config.layers.size());
   for (std::size_t layer = 0; layer < observation.layers.size(); ++layer) {
     const std::string child = layer_name(static_cast<std::int64_t>(layer));
-    read_layer(joined(group, child), observation.batch.request.dim(0), observation.layers[layer]);
+    read_layer(joined(group, child), static_cast<int>(layer), observation.batch, observation.layers[layer]);
     read_state(joined(joined(kState, step_name(step)), child), observation.layers[layer]);
   }
   return observation;
@@ -207,8 +243,7 @@ DumpEntry DumpReader::Impl::entry(const std::string& path) const {
     const auto* held = value ? std::get_if<std::string>(&*value) : nullptr;
     return held ? *held : std::string();
   };
-  const std::string dtype = text("dtype");
-  if (!dtype.empty()) result.dtype = dtype_from_name(dtype);
+  if (!text("dtype").empty()) result.dtype = dtype_of(path);
   result.dims = text("dims");
   result.role = text("role");
   result.digest = text("digest");
@@ -230,11 +265,14 @@ DumpEntry DumpReader::Impl::entry(const std::string& path) const {
   return result;
 }
 
-void DumpReader::Impl::list(const std::string& group, std::vector<DumpEntry>& entries) const {
+void DumpReader::Impl::list(const std::string& group, std::set<std::uint64_t>& seen,
+                            std::vector<DumpEntry>& entries) const {
   for (const Child& child : file.children(group.empty() ? "/" : group)) {
     const std::string path = joined(group, child.name);
     if (child.is_group) {
-      list(path, entries);
+      // A group that is linked twice may contain itself: its listing would not end.
+      if (!seen.insert(child.address).second) refuse(path, "is linked more than once");
+      list(path, seen, entries);
     } else {
       entries.push_back(entry(path));
     }
@@ -276,6 +314,9 @@ const std::string& DumpReader::path() const {
 const std::string& DumpReader::tool_version() const {
   return impl_->tool_version;
 }
+const std::optional<DumpSelection>& DumpReader::selection() const {
+  return impl_->selection;
+}
 const std::vector<std::int64_t>& DumpReader::steps() const {
   return impl_->steps;
 }
@@ -298,10 +339,15 @@ std::optional<Tensor> DumpReader::read_tensor(std::int64_t step, int layer, Tens
   const std::string object =
       fmt::format("{}/{}/{}/{}", kSteps, step_name(step), layer_name(layer), dsv4::path(id));
   if (!impl_->file.exists(object)) return std::nullopt;
-  return impl_->read(object, impl_->verify_digests);
+  Tensor tensor = impl_->read(object, impl_->verify_digests);
+  const BatchTables batch = impl_->read_batch(joined(joined(kSteps, step_name(step)), "batch"));
+  check_tensor(tensor, id, false, impl_->source.config, layer, batch, path(), object);
+  return tensor;
 }
 
-bool DumpReader::has_object(const std::string& path) const { return impl_->file.exists(path); }
+bool DumpReader::has_object(const std::string& path) const {
+  return impl_->file.exists(path);
+}
 
 Tensor DumpReader::read_path(const std::string& path) const {
   return impl_->read(path, impl_->verify_digests);
@@ -309,13 +355,14 @@ Tensor DumpReader::read_path(const std::string& path) const {
 
 std::vector<DumpEntry> DumpReader::list(std::optional<std::int64_t> step) const {
   std::vector<DumpEntry> entries;
+  std::set<std::uint64_t> seen;
   if (!step) {
-    impl_->list("", entries);
+    impl_->list("", seen, entries);
     return entries;
   }
   for (const char* parent : {kState, kSteps}) {
     const std::string group = joined(parent, step_name(*step));
-    if (impl_->file.exists(group)) impl_->list(group, entries);
+    if (impl_->file.exists(group)) impl_->list(group, seen, entries);
   }
   return entries;
 }

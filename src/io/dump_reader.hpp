@@ -1,7 +1,8 @@
 /// Reads dumps of schema dsv4-dump/1, complete and partial ones, as an ObservationSource and at random.
 ///
 /// Contract: a file that is not HDF5, of another schema, truncated, or inconsistent with the catalogue is a
-/// FileError that names file and object. Values arrive as stored bits; HDF5 converts nothing.
+/// FileError that names file and object; so is a soft or external link, and any index, size or event that
+/// cannot be (dump_checks.hpp). Values arrive as stored bits; HDF5 converts nothing.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "io/dump_format.hpp"
 #include "model/observation.hpp"
 
 namespace dsv4::io {
@@ -49,6 +51,8 @@ class DumpReader : public ObservationSource {
   const std::string& path() const;
   /// Root attribute `tool_version`.
   const std::string& tool_version() const;
+  /// What the writer chose to keep; empty where the file does not say (a foreign one).
+  const std::optional<DumpSelection>& selection() const;
   /// Step numbers present, ascending.
   const std::vector<std::int64_t>& steps() const;
   bool has_step(std::int64_t step) const;

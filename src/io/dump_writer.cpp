@@ -152,7 +152,7 @@ void DumpWriter::Impl::create(const SourceInfo& source) {
   Tensor text(DType::uint8, {static_cast<std::int64_t>(source.scenario.size())});
   std::memcpy(text.bytes().data(), source.scenario.data(), source.scenario.size());
   write_tensor(*root, "scenario", text, "byte", Role::input);
-  write_config(*root, source, storage);
+  write_config(*root, source, options.selection, storage);
   steps_group = root->create_group("steps");
   state_group = root->create_group("state");
   commit();

@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "io/dump_format.hpp"
 #include "model/observation.hpp"
 
 namespace dsv4::io {
@@ -19,7 +21,8 @@ struct DumpOptions {
   bool compress = true;  ///< shuffle + gzip 1 on datasets of 64 KiB and more; Fletcher32 is kept anyway
   std::int64_t max_bytes = -1;  ///< refuse a step that would let the file grow beyond this; -1: no cap
   bool reserve = true;          ///< set a step's space aside before writing it; false where that is slow
-  bool overwrite = true;        ///< an existing file of the final name is replaced by finish(); else refused
+  std::optional<DumpSelection> selection{};  ///< what the run was told to keep; empty: not stated
+  bool overwrite = true;  ///< an existing file of the final name is replaced by finish(); else refused
 };
 
 class DumpWriter {

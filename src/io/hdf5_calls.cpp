@@ -44,8 +44,13 @@ Handle untimed(hid_t list_class, const Place& place) {
   return list;
 }
 
-herr_t collect_name(hid_t, const char* name, const H5L_info_t*, void* data) {
-  static_cast<std::vector<std::string>*>(data)->emplace_back(name);
+struct Link {
+  std::string name;
+  bool hard;
+};
+
+herr_t collect_link(hid_t, const char* name, const H5L_info_t* info, void* data) {
+  static_cast<std::vector<Link>*>(data)->push_back({name, info->type == H5L_TYPE_HARD});
   return 0;
 }
 
@@ -61,8 +66,9 @@ void fail(const Place& place, const char* what) {
   throw FileError(place.file + ": cannot " + what + object + ": " + reason());
 }
 
-/// Files are closed by their handles. The library's own clean-up at exit would write again to a file whose close
-/// failed, on a full disk, and crashes there. Set before main, because it must come before any other call.
+/// Files are closed by their handles. The library's own clean-up at exit would write again to a file whose
+/// close failed, on a full disk, and crashes there. Set before main, because it must come before any other
+/// call.
 [[maybe_unused]] const bool kNoExitHandler = H5dont_atexit() >= 0;
 
 void silence() {
@@ -143,7 +149,16 @@ void link(hid_t at, hid_t object, const std::string& name, const Place& place) {
 
 bool has_link(hid_t at, const std::string& name, const Place& place) {
   silence();
-  return check(H5Lexists(at, name.c_str(), H5P_DEFAULT), place, "look up") > 0;
+  if (check(H5Lexists(at, name.c_str(), H5P_DEFAULT), place, "look up") == 0) return false;
+  H5L_info_t info;
+  check(H5Lget_info(at, name.c_str(), &info, H5P_DEFAULT), place, "look up");
+  if (info.type != H5L_TYPE_HARD) refuse_link({place.file, name});
+  return true;
+}
+
+void refuse_link(const Place& place) {
+  throw FileError(place.file + ": " + place.object +
+                  " is a soft or external link; only objects of the file itself are read");
 }
 
 Handle open_object(hid_t at, const Place& place) {
@@ -152,17 +167,23 @@ Handle open_object(hid_t at, const Place& place) {
 }
 
 std::vector<std::string> link_names(hid_t group, const Place& place) {
+  silence();
+  std::vector<Link> links;
+  check(H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_link, &links), place, "list");
   std::vector<std::string> names;
-  check(H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_name, &names), place, "list");
+  for (Link& link : links) {
+    if (!link.hard) refuse_link({place.file, place.object + "/" + link.name});
+    names.push_back(std::move(link.name));
+  }
   std::ranges::sort(names);
   return names;
 }
 
-bool is_group(hid_t at, const std::string& name, const Place& place) {
+std::pair<bool, std::uint64_t> group_address(hid_t at, const std::string& name, const Place& place) {
   silence();
   H5O_info_t info;
   check(H5Oget_info_by_name2(at, name.c_str(), &info, H5O_INFO_BASIC, H5P_DEFAULT), place, "look at");
-  return info.type == H5O_TYPE_GROUP;
+  return {info.type == H5O_TYPE_GROUP, info.addr};
 }
 
 hid_t unsigned_type(std::size_t bytes) {

@@ -5,6 +5,7 @@
 
 #include <hdf5.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,11 +77,14 @@ Handle open_group(hid_t at, const Place& place);
 Handle create_group(hid_t at, const Place& place);
 Handle create_unlinked_group(hid_t at, const Place& place);
 void link(hid_t at, hid_t object, const std::string& name, const Place& place);
+/// Throws FileError for a soft or external link.
 bool has_link(hid_t at, const std::string& name, const Place& place);
+[[noreturn]] void refuse_link(const Place& place);
 Handle open_object(hid_t at, const Place& place);
-/// Names of the links of a group, ascending.
+/// Names of the links of a group, ascending; throws FileError for a soft or external link.
 std::vector<std::string> link_names(hid_t group, const Place& place);
-bool is_group(hid_t at, const std::string& name, const Place& place);
+/// Whether an object is a group, and where in the file it lies.
+std::pair<bool, std::uint64_t> group_address(hid_t at, const std::string& name, const Place& place);
 
 // Types and spaces.
 /// A little-endian IEEE or integer type; the caller does not close it.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "io/hdf5_file_impl.hpp"
 #include "model/error.hpp"
@@ -111,6 +112,8 @@ Hdf5File Hdf5File::create(const std::string& path) {
 
 Hdf5File Hdf5File::open(const std::string& path) {
   if (::access(path.c_str(), R_OK) != 0) throw FileError(path + ": cannot open: " + std::strerror(errno));
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) throw FileError(path + ": is no regular file");
   return Hdf5File(std::make_unique<Impl>(Impl{path, h5::open_file(path)}));
 }
 
@@ -163,8 +166,8 @@ std::vector<Child> Hdf5File::children(const std::string& group) const {
   const Handle handle = h5::open_group(impl_->file.get(), place);
   std::vector<Child> result;
   for (std::string& name : h5::link_names(handle.get(), place)) {
-    const bool group_child = h5::is_group(handle.get(), name, place);
-    result.push_back({std::move(name), group_child});
+    const auto [group_child, address] = h5::group_address(handle.get(), name, place);
+    result.push_back({std::move(name), group_child, address});
   }
   return result;
 }
@@ -192,7 +195,11 @@ std::int64_t Hdf5File::integer(const std::string& object, const std::string& nam
   const auto value = attribute(object, name);
   if (!value) throw FileError(impl_->path + ": " + object + " has no attribute '" + name + "'");
   if (const auto* held = std::get_if<std::int64_t>(&*value)) return *held;
-  if (const auto* held = std::get_if<std::uint64_t>(&*value)) return static_cast<std::int64_t>(*held);
+  if (const auto* held = std::get_if<std::uint64_t>(&*value)) {
+    if (*held <= std::uint64_t{INT64_MAX}) return static_cast<std::int64_t>(*held);
+    throw FileError(impl_->path + ": attribute '" + name + "' of " + object + " is " + std::to_string(*held) +
+                    ", more than an int64 holds");
+  }
   throw FileError(impl_->path + ": attribute '" + name + "' of " + object + " is not an integer");
 }
 

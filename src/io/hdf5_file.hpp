@@ -48,6 +48,7 @@ struct RawDataset {
 struct Child {
   std::string name;
   bool is_group = false;
+  std::uint64_t address = 0;  ///< of the object in the file; equal for two links to one object
 };
 
 class Hdf5Group;
@@ -73,7 +74,7 @@ class Hdf5File {
   std::int64_t file_bytes() const;
 
   // Reading, by absolute path.
-  bool exists(const std::string& object) const;
+  bool exists(const std::string& object) const;  ///< throws FileError for a soft or external link
   std::vector<Child> children(const std::string& group) const;  ///< sorted by name
   std::vector<std::string> attribute_names(const std::string& object) const;
   std::optional<AttributeValue> attribute(const std::string& object, const std::string& name) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "io/dump_checks.hpp"
 #include "io/dump_format.hpp"
 #include "model/error.hpp"
 
@@ -84,8 +85,27 @@ std::optional<Tensor> find(const DumpReader& dump, const std::string& path) {
   return dump.read_path(path);
 }
 
+/// A snapshot if it is there, of this dtype.
+std::optional<Tensor> find_snapshot(const DumpReader& dump, const std::string& path, DType dtype) {
+  std::optional<Tensor> snapshot = find(dump, path);
+  if (!snapshot) return snapshot;
+  check_snapshot(*snapshot, dump.path(), path);
+  if (snapshot->dtype() != dtype)
+    throw FileError(
+        fmt::format("{}: {} is {}, not {}", dump.path(), path, name(snapshot->dtype()), name(dtype)));
+  return snapshot;
+}
+
+/// A row of a tensor that lies beside the slots it was found by.
+void require_row(const DumpReader& dump, const Tensor& tensor, std::int64_t row, TensorId id) {
+  if (row < tensor.dim(0)) return;
+  throw FileError(
+      fmt::format("{}: {} has {} rows, its slots have more", dump.path(), path(id), tensor.dim(0)));
+}
+
 /// The last row of `slots` that equals `slot`; -1 if none.
 std::int64_t last_row_of(const Tensor& slots, std::int64_t slot) {
+  if (slots.dtype() != DType::int32) return -1;
   const auto values = slots.as<std::int32_t>();
   for (std::size_t row = values.size(); row-- > 0;) {
     if (values[row] == slot) return static_cast<std::int64_t>(row);
@@ -115,14 +135,14 @@ std::optional<SlotContent> from_snapshot(const DumpReader& dump, std::int64_t st
   if (is_state(cache)) {
     const std::string prefix = cache == Cache::state ? "compress_state_" : "indexer_state_";
     for (const auto& [short_name, id] : state_tensors(cache).values) {
-      const auto rows = find(dump, group + "/" + prefix + short_name);
+      const auto rows = find_snapshot(dump, group + "/" + prefix + short_name, DType::float32);
       if (rows && slot < rows->dim(0)) content.state.emplace_back(short_name, floats(*rows, slot));
     }
     if (content.state.empty()) return std::nullopt;
     content.source = fmt::format("{} row {}", group, slot);
     return content;
   }
-  const auto pages = find(dump, fmt::format("{}/{}", group, snapshot_name(cache)));
+  const auto pages = find_snapshot(dump, fmt::format("{}/{}", group, snapshot_name(cache)), DType::uint8);
   const int rows = page_rows(dump.info().config, layer, cache);
   if (!pages || slot / rows >= pages->dim(0)) return std::nullopt;
   const auto pitch = static_cast<std::size_t>(pages->row_elements());
@@ -151,6 +171,7 @@ std::optional<SlotContent> from_writes(const DumpReader& dump, std::int64_t step
       if (row < 0) continue;
       for (const auto& [short_name, id] : tensors.values) {
         if (const auto values = dump.read_tensor(*at, layer, id)) {
+          require_row(dump, *values, row, id);
           content.state.emplace_back(short_name, floats(*values, row));
         }
       }
@@ -164,6 +185,7 @@ std::optional<SlotContent> from_writes(const DumpReader& dump, std::int64_t step
     if (row < 0) continue;
     const auto rows = dump.read_tensor(*at, layer, tensors.rows);
     if (!rows) continue;
+    require_row(dump, *rows, row, tensors.rows);
     const auto width = static_cast<std::size_t>(rows->row_elements());
     const auto bytes = rows->bytes().subspan(static_cast<std::size_t>(row) * width, width);
     content.row.assign(bytes.begin(), bytes.end());
@@ -204,7 +226,7 @@ std::vector<std::byte> inspect_page(const DumpReader& dump, std::int64_t step, i
   checked_kind(dump, layer, cache, page);
   page_rows(dump.info().config, layer, cache);
   const std::string object = fmt::format("{}/{}", state_group(step, layer, cache), snapshot_name(cache));
-  const auto pages = find(dump, object);
+  const auto pages = find_snapshot(dump, object, DType::uint8);
   if (!pages) throw FileError(fmt::format("{}: there is no snapshot {}", dump.path(), object));
   if (page >= pages->dim(0)) {
     throw UsageError(

@@ -85,7 +85,9 @@ void check(const Geometry& g) {
   check_positive("rope_theta", g.rope_theta);
   check_positive("compress_rope_theta", g.compress_rope_theta);
   check_positive("yarn_factor", g.yarn_factor);
-  check_positive("yarn_original", static_cast<double>(g.yarn_original));
+  if (g.yarn_original < 1 || g.yarn_original > std::int64_t{1} << 40) {
+    refuse("yarn_original", std::to_string(g.yarn_original), "must be 1 to 2^40");
+  }
   check_positive("beta_fast", g.beta_fast);
   check_positive("beta_slow", g.beta_slow);
 }

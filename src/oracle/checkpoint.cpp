@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 
+#include "io/atomic_hdf5.hpp"
 #include "io/dump_format.hpp"
 #include "io/hdf5_file.hpp"
 #include "model/layout.hpp"
@@ -114,10 +114,7 @@ void write_checkpoint(const std::string& path, const Engine& engine, std::int64_
                        "' has no byte-exact caches, so it cannot write a checkpoint");
   }
   const RunConfig& config = engine.config();
-  const std::string partial = path + ".partial";
-  io::Hdf5File file = io::Hdf5File::create(partial);
-  {
-    io::Hdf5Group root = file.root();
+  io::write_hdf5(path, [&](io::Hdf5Group& root) {
     root.set("schema", std::string(kSchemaName));
     root.set("engine", engine.info().name);
     root.set("next_step", next_step);
@@ -136,11 +133,7 @@ void write_checkpoint(const std::string& path, const Engine& engine, std::int64_
       }
       if (config.chain) write_inputs(group, engine, layer);
     }
-  }
-  file.close();
-  std::error_code error;
-  std::filesystem::rename(partial, path, error);
-  if (error) throw FileError(path + ": cannot rename the checkpoint into place: " + error.message());
+  });
 }
 
 CheckpointInfo read_checkpoint(const std::string& path) {

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "model/layout.hpp"
+#include "oracle/slots.hpp"
+
 namespace dsv4::oracle {
 namespace {
 
@@ -83,6 +86,38 @@ std::vector<Write> state_writes(const StateTensors& ids, const StepPlan& plan, i
     writes.push_back(std::move(write));
   }
   return writes;
+}
+
+/// A row out of a file goes into a cache only where it belongs.
+void require_fit(const RunConfig& config, int layer, const Write& row) {
+  const CacheShape shape = cache_shape(config, layer, row.cache);
+  const Profile& profile = config.profile;
+  const std::int64_t bytes = shape.channels > 0 ? shape.row_bytes()
+                             : row.cache == Cache::index_entries
+                                 ? layout::row_form(profile.get<IndexCache>()).row_bytes()
+                                 : layout::row_form(profile.get<KvCache>()).row_bytes();
+  const std::int64_t slots = physical_rows(config, shape) * (shape.paged ? shape.page_rows : 1);
+  if (row.slot >= 0 && row.slot < slots && static_cast<std::int64_t>(row.bytes.size()) == bytes) return;
+  throw UsageError(
+      fmt::format("the reference dump cannot be fed: layer {} '{}' has {} rows of {} bytes, the dump writes "
+                  "{} bytes to row {}",
+                  layer, name(row.cache), slots, bytes, row.bytes.size(), row.slot));
+}
+
+/// A dump is fed row by row: its step must be the same batch.
+void require_same_rows(const StepPlan& plan, const StepObservation& dump) {
+  const auto requests = dump.batch.request.as<std::int32_t>();
+  const auto positions = dump.batch.position.as<std::int32_t>();
+  bool same = requests.size() == plan.rows.size() && positions.size() == plan.rows.size();
+  for (std::size_t row = 0; same && row < plan.rows.size(); ++row) {
+    same = requests[row] == plan.rows[row].request && positions[row] == plan.rows[row].position;
+  }
+  const std::size_t slots = static_cast<std::size_t>(dump.batch.slot.elements());
+  if (!same || slots != plan.rows.size()) {
+    throw UsageError(fmt::format(
+        "the reference dump holds another batch in step {} (other rows, or no slots), so it cannot be fed",
+        plan.index));
+  }
 }
 
 }  // namespace
@@ -165,6 +200,7 @@ StepObservation Lockstep::follow(LiveSource& follower, const StepObservation& le
     std::vector<Write> rows;
     if (source.writes.empty()) {
       rows = writes_from_tensors(engine.config(), plan, layer, stage, leader);
+      for (const Write& row : rows) require_fit(engine.config(), layer, row);
     } else {
       std::ranges::copy_if(source.writes, std::back_inserter(rows),
                            [&](const Write& w) { return w.stage == stage; });
@@ -196,6 +232,7 @@ std::optional<Lockstep::Pair> Lockstep::next() {
     throw UsageError(
         fmt::format("the reference dump does not hold step {}, which feeding needs", plan->index));
   }
+  if (live_reference_ == nullptr) require_same_rows(*plan, *pair.reference);
   pair.subject = follow(subject_, *pair.reference);
   return pair;
 }

@@ -1,5 +1,8 @@
 #include "oracle/selection.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -119,6 +122,56 @@ Selection parse_selection(std::span<const std::string> stages, std::span<const s
     if (selection.tensors.none()) throw UsageError("the given stages and tensors have no tensor in common");
   }
   return selection;
+}
+
+void require_match(const Selection& selection, const std::vector<LayerKind>& layers, std::int64_t first,
+                   std::int64_t end) {
+  if (std::max(first, selection.first_step) >= std::min(end, selection.end_step)) {
+    throw UsageError(fmt::format("--steps chooses none of the steps of this run, {}:{}", first, end));
+  }
+  std::string kinds;
+  for (const LayerKind kind : layers) {
+    for (const Stage stage : execution_order(kind, false)) {
+      for (const TensorInfo& tensor : tensor_catalogue()) {
+        if (tensor.stage == stage && selection.has_tensor(tensor.id)) return;
+      }
+    }
+    kinds += (kinds.empty() ? "" : ", ") + std::string(name(kind));
+  }
+  throw UsageError("--stages and --tensors choose nothing that the layers of this run (" + kinds +
+                   ") compute");
+}
+
+io::DumpSelection stated(const Selection& selection, std::int64_t first, std::int64_t steps) {
+  io::DumpSelection stated{"all", "all"};
+  const std::int64_t begin = std::max(first, selection.first_step);
+  const std::int64_t end = std::min(steps, selection.end_step);
+  if (begin > 0 || end < steps) stated.steps = fmt::format("{}:{}", begin, end);
+  if (selection.tensors.all()) return stated;
+  stated.tensors.clear();
+  for (const TensorInfo& tensor : tensor_catalogue()) {
+    if (!selection.has_tensor(tensor.id)) continue;
+    stated.tensors += (stated.tensors.empty() ? "" : ",") + path(tensor.id);
+  }
+  return stated;
+}
+
+std::optional<Selection> stated_selection(const io::DumpReader& dump) {
+  if (!dump.selection()) return std::nullopt;
+  const auto& [steps, tensors] = *dump.selection();
+  try {
+    const std::vector<std::string> chosen{tensors == "all" ? "" : tensors};
+    return parse_selection({}, chosen, steps == "all" ? "" : steps);
+  } catch (const UsageError& error) {
+    throw FileError(dump.path() + ": /config states an impossible selection: " + error.what());
+  }
+}
+
+bool same_kind(const SourceInfo& a, const SourceInfo& b) {
+  return a.bit_exact == b.bit_exact && a.config.cache.c128_state == b.config.cache.c128_state &&
+         std::ranges::all_of(axes(), [&](const AxisInfo& axis) {
+           return a.config.profile.value(axis.axis) == b.config.profile.value(axis.axis);
+         });
 }
 
 }  // namespace dsv4::oracle

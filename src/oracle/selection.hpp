@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "io/dump_reader.hpp"
 #include "model/engine.hpp"
 
 namespace dsv4::oracle {
@@ -34,5 +36,19 @@ struct Selection {
 /// everything but snapshots.
 Selection parse_selection(std::span<const std::string> stages, std::span<const std::string> tensors,
                           std::string_view steps);
+
+/// Throws UsageError when no step from `first` on and below `end`, or no stage of any layer, is selected: the
+/// command would do nothing and say that all is well.
+void require_match(const Selection& selection, const std::vector<LayerKind>& layers, std::int64_t first,
+                   std::int64_t end);
+
+/// A selection as a dump states it, for a run of `steps` steps that begins at step `first`.
+io::DumpSelection stated(const Selection& selection, std::int64_t first, std::int64_t steps);
+/// What a dump states that it was asked to hold; throws FileError for words that no run of ours writes.
+std::optional<Selection> stated_selection(const io::DumpReader& dump);
+
+/// True when engines of the two sides publish the same tensors of one run: equally exact, with the same
+/// profile axes and state forms.
+bool same_kind(const SourceInfo& a, const SourceInfo& b);
 
 }  // namespace dsv4::oracle

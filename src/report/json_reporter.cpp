@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "report/reporter.hpp"
+#include "report/wording.hpp"
 
 namespace dsv4::report {
 namespace {
@@ -192,6 +193,13 @@ class JsonReporter : public Reporter {
         for (const auto& [exponent, count] : row.scale_exponents) exponents[std::to_string(exponent)] = count;
         json["scale_exponents"] = exponents;
       }
+      if (row.entropy) {
+        json["softmax_entropy"] = {{"count", row.entropy->count},
+                                   {"minimum", number(row.entropy->minimum)},
+                                   {"mean", number(row.entropy->mean())},
+                                   {"maximum", number(row.entropy->maximum)},
+                                   {"uniform", number(row.entropy->uniform())}};
+      }
       write(json);
     }
   }
@@ -234,6 +242,7 @@ class JsonReporter : public Reporter {
               {"nothing_compared", t.nothing_compared()},
               {"exit_code", ending.exit_code}};
     put(json, "worst_ratio", t.worst_ratio);
+    if (const std::string next = hint(t); !next.empty()) json["hint"] = next;
     write(json);
     out_.flush();
   }

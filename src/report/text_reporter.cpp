@@ -113,6 +113,11 @@ class TextReporter : public Reporter {
            path(row.id), row.elements, row.minimum, row.maximum, row.rms, share(row.clamped),
            share(row.flushed), row.nonfinite.count, exponents);
       if (row.nonfinite.count > 0) nonfinite("first", row.nonfinite);
+      if (row.entropy) {
+        field("softmax", fmt::format("entropy {:.3f} nats on average, {:.3f} to {:.3f}; even weights: {:.3f}",
+                                     row.entropy->mean(), row.entropy->minimum, row.entropy->maximum,
+                                     row.entropy->uniform()));
+      }
     }
   }
 
@@ -150,6 +155,7 @@ class TextReporter : public Reporter {
         t.compared, t.steps, verdicts, t.failed, t.downstream, t.skipped, why(compare::Skip::Kind::skipped),
         t.not_produced, why(compare::Skip::Kind::not_produced), t.findings, ending.steps_not_compared,
         t.worst_ratio ? fmt::format(", worst ratio to the bound {:.3f}", *t.worst_ratio) : "");
+    if (const std::string next = hint(t); !next.empty()) line("hint: {}", next);
     out_.flush();
   }
 

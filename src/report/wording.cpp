@@ -90,4 +90,16 @@ std::string describe_inputs(const compare::Comparison& comparison) {
   return named;
 }
 
+std::string hint(const compare::Totals& totals) {
+  if (!totals.first_divergence) return {};
+  const compare::Comparison& first = *totals.first_divergence;
+  if (first.inputs == compare::Inputs::identical || !first.id) return {};
+  return fmt::format(
+      "{}/{}, the first that failed, had {} on the two sides, so its difference may be inherited; "
+      "'replay --against ENGINE --feed reference' gives every stage the same inputs and leaves what is "
+      "introduced",
+      first.stage, first.tensor,
+      first.inputs == compare::Inputs::unknown ? "inputs that were not all compared" : "other inputs");
+}
+
 }  // namespace dsv4::report

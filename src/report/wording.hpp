@@ -25,4 +25,8 @@ std::string figure(double value);
 /// What the inputs say: "IDENTICAL (q.down/q_latent)  ->  introduced here, not inherited".
 std::string describe_inputs(const compare::Comparison& comparison);
 
+/// What to do next about a first divergence whose inputs differed on the two sides; empty where they were
+/// identical: then the difference was introduced where it is seen.
+std::string hint(const compare::Totals& totals);
+
 }  // namespace dsv4::report

@@ -149,9 +149,14 @@ class Observer {
           page.pool == Pool::state_c4 || page.pool == Pool::state_c128 || page.pool == Pool::state_index;
       note("state.paged_released", goes_on && state);
     }
+    // Most steps leave every table as it was.
+    std::vector<std::shared_ptr<const BlockTables>> tables;
+    for (const LiveRequest& live : step.live) tables.push_back(live.tables);
+    const bool moved = tables != tables_;
+    tables_ = std::move(tables);
     std::set<std::pair<Pool, std::int32_t>> held;
     for (const LiveRequest& live : step.live) {
-      for (std::size_t pool = 0; pool < kPoolCount; ++pool) {
+      for (std::size_t pool = 0; moved && pool < kPoolCount; ++pool) {
         for (const std::int32_t page : (*live.tables)[pool]) {
           note("page.null_guard", page < 0);
           note("page.shared", page >= 0 && !held.insert({static_cast<Pool>(pool), page}).second);
@@ -310,6 +315,7 @@ class Observer {
   std::string last_event_;
   std::set<std::pair<Pool, std::int32_t>> seen_;
   std::map<std::int32_t, std::int32_t> bases_;
+  std::vector<std::shared_ptr<const BlockTables>> tables_;  ///< of the live requests after the last step
   std::set<std::string> facts_;
 };
 

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "model/error.hpp"
 #include "model/profile.hpp"
+#include "scenario/read_text.hpp"
 #include "scenario/scenario.hpp"
 
 namespace dsv4::scenario {
@@ -340,11 +340,8 @@ std::string import_trace_text(std::string_view text, const std::string& file_nam
 }
 
 std::string import_trace(const std::string& path, const TraceOptions& options) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream || std::filesystem::is_directory(path)) throw FileError(path + ": cannot be read");
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (stream.bad()) throw FileError(path + ": cannot be read");
-  return import_trace_text(text, path, options);
+  constexpr std::size_t kMaxTraceBytes = std::size_t{1} << 30;
+  return import_trace_text(read_text(path, kMaxTraceBytes), path, options);
 }
 
 }  // namespace dsv4::scenario

@@ -106,6 +106,8 @@ void Memory::cover(RequestState& request, Pool which, std::int32_t first, std::i
       give(request, which, item, step);
     }
     table[item] = fresh;
+    std::size_t& first_held = request.first_held[static_cast<std::size_t>(which)];
+    first_held = std::min(first_held, item);
     request.tables_changed();
   }
 }
@@ -140,11 +142,15 @@ void Memory::keep_only(RequestState& request, Pool which, std::int32_t first, st
                        StepPlan& step) {
   const int rows = page_rows(config_.cache, which);
   auto& table = request.tables[static_cast<std::size_t>(which)];
-  for (std::size_t item = 0; item < table.size(); ++item) {
-    const std::int64_t page_first = static_cast<std::int64_t>(item) * rows;
-    const bool kept = page_first + rows > first && page_first < end;
-    if (!kept) give(request, which, item, step);
-  }
+  // Items in front of those that are kept, then items behind them; what was given back before is not looked
+  // at again, or the time of a long decode would grow with the square of its length.
+  const std::size_t kept_first = std::min(table.size(), static_cast<std::size_t>(first / rows));
+  const std::size_t kept_end = std::min(
+      table.size(), std::max(kept_first, static_cast<std::size_t>((std::int64_t{end} + rows - 1) / rows)));
+  std::size_t& first_held = request.first_held[static_cast<std::size_t>(which)];
+  for (std::size_t item = first_held; item < kept_first; ++item) give(request, which, item, step);
+  first_held = std::max(first_held, kept_first);
+  for (std::size_t item = kept_end; item < table.size(); ++item) give(request, which, item, step);
   while (!table.empty() && table.back() < 0) table.pop_back();
 }
 
@@ -166,6 +172,7 @@ void Memory::drop(RequestState& request, Pool which, StepPlan& step) {
   auto& table = request.tables[static_cast<std::size_t>(which)];
   for (std::size_t item = 0; item < table.size(); ++item) give(request, which, item, step);
   table.clear();
+  request.first_held[static_cast<std::size_t>(which)] = 0;
 }
 
 void Memory::drop_all(RequestState& request, StepPlan& step) {
@@ -191,6 +198,7 @@ void Memory::share_prefix(RequestState& request, const RequestState& donor, Pool
   const int rows = page_rows(config_.cache, which);
   const auto& source = donor.tables[static_cast<std::size_t>(which)];
   auto& table = request.tables[static_cast<std::size_t>(which)];
+  request.first_held[static_cast<std::size_t>(which)] = 0;
   for (std::int32_t item = 0; item < entries / rows; ++item) {
     const std::int32_t page = source.at(static_cast<std::size_t>(item));
     pool(which).share(page);

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "model/error.hpp"
+#include "scenario/read_text.hpp"
 
 namespace dsv4::scenario {
 namespace {
@@ -64,9 +64,7 @@ class ConfigReader {
 };
 
 Json read_json(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw FileError(path + ": cannot be read");
-  Json json = Json::parse(stream, nullptr, false);
+  Json json = Json::parse(read_text(path), nullptr, false);
   if (json.is_discarded()) throw FileError(path + ": is not JSON");
   if (!json.is_object()) throw FileError(path + ": is not a JSON object");
   return json;

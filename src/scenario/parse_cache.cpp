@@ -1,17 +1,11 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "model/config_check.hpp"
 #include "model/error.hpp"
-#include "model/layout.hpp"
 #include "scenario/parse_parts.hpp"
 
 namespace dsv4::scenario {
 namespace {
-
-constexpr std::int32_t kMaxPageRows = 1 << 16;
-constexpr std::int64_t kMaxPoolPages = std::int64_t{1} << 30;
-constexpr std::int64_t kMaxPitch = std::int64_t{1} << 32;
 
 /// `auto` or `{pool: N}`.
 std::optional<std::int64_t> pool_pages(const YamlReader& reader, const YamlNode& node) {
@@ -25,16 +19,8 @@ std::optional<std::int64_t> pool_pages(const YamlReader& reader, const YamlNode&
 
 std::int64_t pitch_of(const YamlReader& reader, const YamlNode& node, const CacheConfig& cache) {
   const std::int64_t pitch = reader.integer(node, "pitch", 1, kMaxPitch);
-  const int widest = std::max({cache.swa_page, cache.c4_page, cache.c128_page});
-  const std::int64_t natural =
-      std::max(layout::kv_page_bytes(widest), layout::index_page_bytes(cache.index_page, false));
-  if (pitch < natural) {
-    reader.fail(node.mark,
-                fmt::format("pitch must be at least {}, the largest page, not {}", natural, pitch));
-  }
-  if (pitch % layout::kKvPageAlign != 0) {
-    reader.fail(node.mark,
-                fmt::format("pitch must be a multiple of {}, not {}", layout::kKvPageAlign, pitch));
+  if (const std::string fault = pitch_fault(cache, pitch); !fault.empty()) {
+    reader.fail(node.mark, fmt::format("pitch {}, not {}", fault, pitch));
   }
   return pitch;
 }
@@ -61,7 +47,7 @@ CacheConfig parse_cache(const YamlReader& reader, const YamlNode& node, bool& dr
     cache.c128_state = static_cast<C128State>(reader.word(*state, "c128_state", {"ring", "paged", "online"}));
   }
   draft_given = map.optional("draft") != nullptr;
-  if (draft_given) cache.draft_rows = reader.int32(*map.optional("draft"), "draft", 1, 1024);
+  if (draft_given) cache.draft_rows = reader.int32(*map.optional("draft"), "draft", 1, kMaxDraftRows);
   if (const YamlNode* allocate = map.optional("allocate")) {
     cache.allocate =
         static_cast<Allocate>(reader.word(*allocate, "allocate", {"sequential", "shuffled", "lifo"}));

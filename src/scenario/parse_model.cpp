@@ -5,14 +5,13 @@
 #include <limits>
 #include <numeric>
 
+#include "model/config_check.hpp"
 #include "model/error.hpp"
 #include "scenario/model_config.hpp"
 #include "scenario/parse_parts.hpp"
 
 namespace dsv4::scenario {
 namespace {
-
-constexpr std::int32_t kMaxLayers = 256;
 
 LayerKind layer_kind(const YamlReader& reader, const YamlNode& node) {
   constexpr std::array kKinds{LayerKind::swa, LayerKind::csa, LayerKind::hca};

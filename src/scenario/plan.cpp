@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "model/config_check.hpp"
 #include "model/error.hpp"
 #include "scenario/planner.hpp"
 
@@ -114,23 +115,6 @@ std::string_view name(StepKind kind) {
       return "graph";
   }
   throw InternalError("unknown step kind");
-}
-
-std::string drafting_fault(const CacheConfig& cache, const std::vector<LayerKind>& layers) {
-  const auto fault = [&](std::string_view what, int ring, int pool_window) -> std::string {
-    const int widest = ring - pool_window + 1;
-    if (cache.draft_rows <= widest) return {};
-    return fmt::format(
-        "{} rows to verify do not fit the {} ring of {} rows: at most {} (R - pool window + 1)",
-        cache.draft_rows, what, ring, widest);
-  };
-  const auto has = [&](LayerKind kind) { return std::ranges::count(layers, kind) > 0; };
-  std::string found;
-  if (has(LayerKind::csa) && cache.c4_state == C4State::ring) found = fault("C4", ring_rows_c4(cache), 8);
-  if (found.empty() && has(LayerKind::hca) && cache.c128_state == C128State::ring) {
-    found = fault("C128", ring_rows_c128(cache), 128);
-  }
-  return found;
 }
 
 RunPlan plan(const Scenario& scenario, const Overrides& overrides) {

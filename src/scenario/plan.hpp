@@ -45,10 +45,6 @@ struct StepSummary {
 };
 std::vector<StepSummary> step_table(const RunPlan& run);
 
-/// Why the drafted rows do not fit the state rings of the layers (more than R - pool window + 1); empty if
-/// they do.
-std::string drafting_fault(const CacheConfig& cache, const std::vector<LayerKind>& layers);
-
 /// "compute", "restore", "lifecycle", "fill" or "graph".
 std::string_view name(StepKind kind);
 

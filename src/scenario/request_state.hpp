@@ -2,6 +2,7 @@
 /// base, rows).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,6 +28,7 @@ struct RequestState {
   Identity identity;
   std::int32_t base = -1;
   BlockTables tables;
+  std::array<std::size_t, kPoolCount> first_held{};  ///< by pool: no page is held below this item
   HeldRows held;
   bool window_evicted = false;
   const Trace* trace = nullptr;      ///< content of the prompt, or null

@@ -4,19 +4,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "scenario/coverage.hpp"
 #include "scenario/parse_parts.hpp"
 #include "scenario/plan.hpp"
+#include "scenario/read_text.hpp"
 #include "scenario/sweep.hpp"
 
 namespace dsv4::scenario {
 namespace {
-
-constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{256} << 20;
 
 void take_cache(const YamlReader& reader, const YamlNode* node, Scenario& scenario) {
   const At<std::int32_t> widest = widest_verify(scenario.steps);
@@ -96,6 +93,18 @@ void take_inputs(const YamlReader& reader, const MapReader& map, Scenario& scena
   }
 }
 
+/// A name is printed, and becomes part of file names.
+std::string run_name(const YamlReader& reader, const YamlNode& node) {
+  const std::string name = reader.text(node, "name");
+  const auto wrong = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F || c == '/'; };
+  if (name.size() > 128 || std::ranges::any_of(name, wrong)) {
+    reader.fail(node.mark, fmt::format("name '{}' must have at most 128 bytes, without slashes and control "
+                                       "characters",
+                                       printable(name, 60)));
+  }
+  return name;
+}
+
 /// A scenario without a sweep section, all values in place.
 Scenario parse_plain(const std::string& text, const std::string& file) {
   const YamlReader reader(file);
@@ -110,7 +119,7 @@ Scenario parse_plain(const std::string& text, const std::string& file) {
   scenario.file = file;
   scenario.text = text;
   scenario.name = std::filesystem::path(file).stem().string();
-  if (const YamlNode* name = map.optional("name")) scenario.name = reader.text(*name, "name");
+  if (const YamlNode* name = map.optional("name")) scenario.name = run_name(reader, *name);
   if (const YamlNode* words = map.optional("description"))
     scenario.description = reader.text(*words, "description");
   scenario.model = parse_model(reader, map.optional("model"));
@@ -144,19 +153,11 @@ bool is_request_name(std::string_view text) {
 }
 
 Scenario load_scenario(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    throw FileError(path + ": is a folder, not a scenario file");
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (!error && size > kMaxFileBytes) throw FileError(fmt::format("{}: {} bytes are too many", path, size));
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw FileError(path + ": cannot be read");
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (stream.bad()) throw FileError(path + ": cannot be read");
-  return parse_scenario(text, path);
+  return parse_scenario(read_text(path), path);
 }
 
 Scenario parse_scenario(std::string_view text, const std::string& file_name) {
+  require_text(text, file_name);
   const SweepText sweep = split_sweep(text, file_name);
   Scenario scenario = parse_plain(substitute(sweep, sweep_values(sweep.variables, 0), file_name), file_name);
   scenario.text = text;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/config_check.hpp"
 #include "model/step_plan.hpp"
 #include "scenario/event.hpp"
 
@@ -76,8 +77,5 @@ std::vector<Scenario> expand(const Scenario& scenario);
 
 /// True for names of requests and snapshots: [a-z][a-z0-9_]*, at most 64 characters.
 bool is_request_name(std::string_view text);
-
-/// Longest request: the model's largest position.
-inline constexpr std::int32_t kMaxTokens = 1 << 20;
 
 }  // namespace dsv4::scenario

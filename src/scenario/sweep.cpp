@@ -14,6 +14,7 @@ namespace dsv4::scenario {
 namespace {
 
 constexpr std::size_t kMaxRuns = 4096;
+constexpr std::size_t kShown = 60;  ///< of an expression in a message
 
 std::optional<std::int64_t> integer_of(std::string_view text) {
   std::int64_t value = 0;
@@ -174,6 +175,12 @@ std::vector<SweepVariable> read_variables(const YamlReader& reader, const YamlNo
     } else {
       add_values(reader, value, variable.values);
     }
+    std::set<std::string> distinct;
+    for (const std::string& one : variable.values) {
+      if (!distinct.insert(one).second) {
+        reader.fail(value.mark, fmt::format("sweep variable '{}' has the value {} twice", key.text, one));
+      }
+    }
     if (variable.values.empty())
       reader.fail(value.mark, fmt::format("sweep variable '{}' has no values", key.text));
     if (runs > kMaxRuns / variable.values.size()) {
@@ -262,7 +269,9 @@ std::string substitute(const SweepText& sweep, const std::vector<std::string>& v
       Expression expression(inner, sweep.variables, values, used);
       const std::string value = expression.evaluate();
       if (!expression.fault().empty())
-        fail_at(file, mark, fmt::format("${{{}}}: {}", inner, expression.fault()));
+        fail_at(
+            file, mark,
+            fmt::format("${{{}}}: {}", printable(inner, kShown), printable(expression.fault(), 2 * kShown)));
       result += value;
       mark.column += static_cast<int>(close - i) + 1;
       before = '}';

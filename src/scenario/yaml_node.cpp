@@ -129,11 +129,54 @@ class TreeBuilder : public YAML::EventHandler {
   std::vector<Open> open_;
 };
 
+constexpr std::size_t kMaxMessage = 500;
+
+/// Place of the first byte that is not UTF-8 (RFC 3629: shortest forms, no surrogates); npos if there is
+/// none.
+std::size_t invalid_utf8(std::string_view text) {
+  const auto byte = [&](std::size_t at) {
+    return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const unsigned first = byte(at);
+    const std::size_t length = first < 0x80   ? 1
+                               : first < 0xC2 ? 0
+                               : first < 0xE0 ? 2
+                               : first < 0xF0 ? 3
+                               : first < 0xF5 ? 4
+                                              : 0;
+    if (length == 0) return at;
+    for (std::size_t i = 1; i < length; ++i) {
+      if ((byte(at + i) & 0xC0U) != 0x80) return at;
+    }
+    const unsigned second = byte(at + 1);
+    const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+    const bool beyond = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);
+    if (overlong || beyond) return at;
+    at += length;
+  }
+  return std::string_view::npos;
+}
+
 }  // namespace
 
 void fail_at(const std::string& file, Mark mark, const std::string& message) {
-  if (mark.line <= 0) throw UsageError(fmt::format("{}: {}", file, message));
-  throw UsageError(fmt::format("{}:{}:{}: {}", file, mark.line, mark.column, message));
+  const std::string said = printable(message, kMaxMessage);
+  if (mark.line <= 0) throw UsageError(fmt::format("{}: {}", file, said));
+  throw UsageError(fmt::format("{}:{}:{}: {}", file, mark.line, mark.column, said));
+}
+
+std::string printable(std::string_view text, std::size_t longest) {
+  std::string result(text.substr(0, longest));
+  if (text.size() > longest) {
+    // Not within a character of several bytes.
+    while (!result.empty() && (static_cast<unsigned char>(text[result.size()]) & 0xC0) == 0x80)
+      result.pop_back();
+    result += "...";
+  }
+  std::ranges::replace_if(
+      result, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
+  return result;
 }
 
 const YamlNode* YamlNode::find(std::string_view key) const {
@@ -157,11 +200,21 @@ std::string describe(const YamlNode& node) {
   return "?";
 }
 
-YamlNode parse_yaml(std::string_view text, const std::string& file) {
+void require_text(std::string_view text, const std::string& file) {
+  const auto line_of = [&](std::size_t at) {
+    return Mark{static_cast<int>(std::ranges::count(text.substr(0, at), '\n')) + 1, 1};
+  };
   if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
-    const auto line = static_cast<int>(std::ranges::count(text.substr(0, nul), '\n')) + 1;
-    fail_at(file, {line, 1}, "a zero byte: this is not a text file");
+    fail_at(file, line_of(nul), "a zero byte: this is not a text file");
   }
+  if (const std::size_t wrong = invalid_utf8(text); wrong != std::string_view::npos) {
+    fail_at(file, line_of(wrong),
+            fmt::format("byte 0x{:02x} is not part of UTF-8 text", static_cast<unsigned char>(text[wrong])));
+  }
+}
+
+YamlNode parse_yaml(std::string_view text, const std::string& file) {
+  require_text(text, file);
   std::istringstream stream{std::string(text)};
   try {
     YAML::Parser parser(stream);

@@ -37,6 +37,12 @@ struct YamlEntry {
 /// "a number", "a list" ... for messages; scalars are quoted.
 std::string describe(const YamlNode& node);
 
+/// What a message may show of a text: its first `longest` bytes, control characters as '?'.
+std::string printable(std::string_view text, std::size_t longest);
+
+/// Refuses zero bytes and whatever is not UTF-8, with the line.
+void require_text(std::string_view text, const std::string& file);
+
 /// The single document of a text; an empty text is an error.
 YamlNode parse_yaml(std::string_view text, const std::string& file);
 

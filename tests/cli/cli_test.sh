@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the program as a user does and checks exit codes, what goes to stdout and stderr, and the files it leaves.
-# Usage: cli_test.sh PROGRAM JSON_CHECK SOURCE_FOLDER CASE
+# Usage: cli_test.sh PROGRAM JSON_CHECK SOURCE_FOLDER CASE [LIBRARY]
 set -u
 program=$1 json_check=$2 source=$3 case=$4
 work=$(mktemp -d)
@@ -24,7 +24,10 @@ expect() {
 contains() { grep -q -- "$2" "$1" || { fail "$1 has no '$2'"; head -n 20 "$1" | sed 's/^/    /'; }; }
 lacks() { ! grep -q -- "$2" "$1" || fail "$1 has '$2'"; }
 is_empty() { [ ! -s "$1" ] || { fail "$1 is not empty"; head -n 5 "$1" | sed 's/^/    /'; }; }
-json_lines() { "$json_check" lines "$1" || fail "$1 is no JSON Lines"; }
+json_lines() {
+  "$json_check" records "$1" "$source"/data/schema/{report,records}.schema.json ||
+    fail "$1 is no JSON Lines of records that data/schema describes"
+}
 json_file() { "$json_check" file "$1" || fail "$1 is no JSON"; }
 
 cat >small.yaml <<'YAML'
@@ -47,7 +50,10 @@ usage() {
   contains out 'Examples'
   expect 2
   is_empty out
-  expect 2 nothing
+  expect 2 repaly small.yaml
+  contains err "unknown command 'repaly' (did you mean replay?"
+  expect 2 --json golden exprot
+  contains err "did you mean export?"
   expect 2 replay small.yaml --no-such-option
   is_empty out
   expect 3 replay absent.yaml
@@ -121,7 +127,12 @@ dumps() {
   expect 0 inspect a.h5 /steps/000000/layer_01/q.up/q --at 3,1,17
   contains out 0x
   expect 2 inspect a.h5 /steps/000000/layer_01/q.up/q --at 3,1
-  expect 3 inspect a.h5 /steps/000000/none
+  expect 2 inspect a.h5 /steps/000000/layer_01/q.up/qq
+  contains err '/steps/000000/layer_01/q.up/q,'
+  expect 2 inspect a.h5 --at 3,1
+  contains err PATH
+  expect 2 inspect a.h5 --slot 3
+  expect 2 inspect a.h5 --step 0 --verify
   expect 3 inspect small.yaml
   expect 0 replay small.yaml --dump some.h5 --stages 'compress.*' --steps 1:3
   expect 0 inspect some.h5
@@ -250,6 +261,104 @@ trace() {
   contains err 'bad.jsonl:1'
 }
 
+# Nothing that is read, foreign or no file is written, and that is known before the run.
+outputs() {
+  local head="model: {preset: tiny, layers: [swa]}"
+  expect 0 replay small.yaml --dump a.h5 --checkpoint 1:state.h5
+  cp a.h5 a.kept
+  cp small.yaml small.kept
+  mkdir folder
+  echo notes >notes.txt
+  local refused
+  for refused in '3 --dump folder' '3 --dump /dev/null' '3 --dump notes.txt' '3 --checkpoint 1:folder' \
+                 '3 --checkpoint 1:notes.txt' '3 --checkpoint 1:/dev/null' '3 --checkpoint 1:no/folder/x.h5' \
+                 '2 --dump small.yaml' '2 --against a.h5 --dump a.h5' '2 --against a.h5 --checkpoint 1:./a.h5' \
+                 '2 --resume state.h5 --dump state.h5' '2 --dump b.h5 --checkpoint 1:b.h5' \
+                 '2 --checkpoint 1:x.h5 --checkpoint 2:x.h5' '2 --checkpoint 1:x.h5 --checkpoint 1:y.h5'; do
+    # shellcheck disable=SC2086
+    expect ${refused%% *} replay small.yaml ${refused#* }
+    is_empty out
+  done
+  cmp -s a.h5 a.kept && cmp -s small.yaml small.kept && [ "$(cat notes.txt)" = notes ] || fail "an input changed"
+  ls | grep -q partial && fail "a .partial is left: $(ls | grep partial)"
+  printf '%s\nhidden: hidden.h5\nsteps: [{prefill: {request: a, tokens: 1}}]\n' "$head" >hidden.yaml
+  cp a.h5 hidden.h5
+  expect 2 replay hidden.yaml --dump hidden.h5
+  expect 0 replay small.yaml --dump a.h5
+  cmp -s a.h5 a.kept || fail "an older dump is not replaced"
+
+  printf '%s\nsweep: {n: [1, -1]}\nsteps: [{prefill: {request: a, tokens: 1}}]\nseed: ${n * n}\n' "$head" >sweep.yaml
+  expect 0 replay sweep.yaml --dump s.h5
+  [ -f s-n1.h5 ] && [ -f s-n-1.h5 ] || fail "two runs of a sweep share a dump"
+
+  cp "$source/data/traces/mooncake-conversation-1000.jsonl" trace.jsonl
+  expect 2 import-trace trace.jsonl -o trace.jsonl --requests 1 --scale 256
+  expect 3 import-trace trace.jsonl -o folder --requests 1 --scale 256
+  cmp -s trace.jsonl "$source/data/traces/mooncake-conversation-1000.jsonl" || fail "a trace was overwritten"
+  expect 3 import-trace trace.jsonl -o a.h5 --requests 1 --scale 256
+
+  expect 2 golden export --case nope -o new
+  expect 2 golden generate --case nope --data new
+  [ ! -e new ] || fail "a folder is left"
+  expect 3 golden export --format json -o notes.txt
+  mkdir -p vectors/convert.json
+  expect 3 golden export --format json -o vectors
+  [ "$(ls vectors)" = convert.json ] || fail "an export that was refused wrote: $(ls vectors)"
+  ls -R | grep -q partial && fail "a .partial is left"
+}
+
+# What would do nothing is refused; what is missing fails.
+nothing() {
+  expect 2 replay small.yaml --steps 99:100
+  contains err '0:4'
+  expect 2 replay small.yaml --steps 4
+  expect 2 replay small.yaml --steps 99:100 --check
+  printf 'model: {preset: tiny, layers: [swa]}\nsteps: [{prefill: {request: a, tokens: 1}}]\n' >swa.yaml
+  expect 2 replay swa.yaml --stages 'indexer.*'
+  contains err swa
+  expect 2 replay small.yaml --tensors compress.state/max
+  contains err 'published nothing'
+  expect 0 replay small.yaml --dump a.h5 --checkpoint 1:state.h5
+  expect 2 replay small.yaml --resume state.h5 --checkpoint 0:x.h5
+  expect 2 replay small.yaml --resume state.h5 --steps 0:2
+
+  # A whole dump that lacks a step of the same run; one that was told to leave it out.
+  sed 's/repeat: 2/repeat: 1/' small.yaml >short.yaml
+  expect 0 replay short.yaml --dump short.h5
+  expect 1 diff a.h5 short.h5
+  contains out 'step 3 is not in the subject'
+  expect 1 diff short.h5 a.h5
+  contains out 'step 3 is not in the reference'
+  expect 1 replay small.yaml --against short.h5
+  expect 1 replay short.yaml --against a.h5
+  contains out 'step 3 is not in the subject'
+  expect 0 replay small.yaml --dump some.h5 --steps 0:3
+  expect 0 diff a.h5 some.h5
+  contains out 'only a.h5 holds this step'
+  expect 0 replay small.yaml --against some.h5
+  expect 0 replay small.yaml --dump few.h5 --stages 'q.*'
+  expect 0 diff a.h5 few.h5
+  expect 0 diff a.h5 few.h5 --align token
+}
+
+inputs() {
+  expect 3 replay /dev/zero
+  expect 3 replay .
+  expect 3 inspect /dev/null
+  expect 3 diff /dev/zero a.h5
+  printf 'steps: [{prefill: {request: a, tokens: 1}}]\ndescription: \xff\n' >latin.yaml
+  expect 2 replay latin.yaml
+  contains err 'latin.yaml:2:1: byte 0xff'
+}
+
+# Fast-math start-up code of a preloaded library.
+environment() {
+  "$program" --version >/dev/null || fail "does not run"
+  LD_PRELOAD=$5 "$program" --version >out 2>err
+  [ $? -eq 5 ] || fail "runs although subnormals are flushed"
+  contains err 'floating-point environment'
+}
+
 long_run() {
   cat >long.yaml <<'YAML'
 model: {preset: tiny, layers: [swa, csa, hca]}
@@ -352,6 +461,6 @@ recorded() {
 }
 
 if ! declare -F "$case" >/dev/null; then echo "no case $case"; exit 1; fi
-$case
+$case "$@"
 [ $failures -eq 0 ] && echo "$case: ok"
 exit $((failures > 0))

@@ -294,6 +294,59 @@ TEST_CASE("what is not compared is listed with its reason") {
   REQUIRE(result.skips[2].tensor == "window");
 }
 
+TEST_CASE("what a side had to hold and does not is a finding, the rest is not produced") {
+  const SourceInfo info = synthetic_info({LayerKind::csa});
+  const StepObservation whole = synthetic_step(info);
+  StepObservation lacking = whole;
+  lacking.layers[0].tensors.erase(TensorId::q);
+  lacking.layers[0].state_digests.erase(Cache::window);
+  lacking.batch.prefix = Tensor();
+  const auto compared = [&](const StepObservation& a, const StepObservation& b, Due due) {
+    CompareOptions options;
+    options.due = std::move(due);
+    Comparator comparator(info, info, Rules(RuleSet::bits), options);
+    const StepComparison step = comparator.compare(a, b);
+    REQUIRE(comparator.totals().findings == static_cast<std::int64_t>(step.findings.size()));
+    return step;
+  };
+  const StepComparison tolerated = compared(whole, lacking, {});
+  REQUIRE(tolerated.findings.empty());
+  REQUIRE(tolerated.skips.size() == 3);
+  REQUIRE_FALSE(tolerated.failed());
+  for (const bool reference_lacks : {false, true}) {
+    const StepObservation& a = reference_lacks ? lacking : whole;
+    const StepObservation& b = reference_lacks ? whole : lacking;
+    const StepComparison step = compared(a, b, [&](bool reference, std::int64_t, std::optional<TensorId>) {
+      return reference == reference_lacks;
+    });
+    REQUIRE(step.failed());
+    REQUIRE(step.findings.size() == 3);
+    REQUIRE(step.skips.empty());
+    const std::string side = reference_lacks ? "is not in the reference" : "is not in the subject";
+    for (const Finding& finding : step.findings) {
+      REQUIRE(finding.kind == "missing");
+      REQUIRE(finding.message.find(side) != std::string::npos);
+    }
+  }
+  // Only the tensor was asked for.
+  const StepComparison one = compared(
+      whole, lacking, [](bool, std::int64_t, std::optional<TensorId> id) { return id == TensorId::q; });
+  REQUIRE(one.findings.size() == 1);
+  REQUIRE(one.findings[0].message.starts_with("q.up/q is not in the subject"));
+  REQUIRE(one.skips.size() == 2);
+}
+
+TEST_CASE("a capture without slots is compared without them") {
+  const SourceInfo info = synthetic_info({LayerKind::swa});
+  const StepObservation whole = synthetic_step(info);
+  StepObservation capture = whole;
+  capture.batch.slot = Tensor(DType::int32, {0});
+  capture.batch.page = Tensor(DType::int32, {0});
+  const StepComparison step = compare_bits(info, whole, capture);
+  REQUIRE_FALSE(step.failed());
+  REQUIRE(step.skips.size() == 2);
+}
+
 TEST_CASE("a comparison that matches nothing says so") {
   const SourceInfo info = synthetic_info({LayerKind::swa});
   StepObservation reference;

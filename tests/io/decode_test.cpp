@@ -8,6 +8,7 @@
 
 #include "arith/bf16.hpp"
 #include "io/hdf5_file.hpp"
+#include "model/element.hpp"
 #include "model/error.hpp"
 #include "sample.hpp"
 #include "support/catch.hpp"
@@ -36,20 +37,20 @@ TEST_CASE("every code of the narrow formats decodes to its defining formula") {
     double expected = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
     if ((code & 0x7F) == 0x7F) expected = std::numeric_limits<double>::quiet_NaN();
     if (code & 0x80) expected = -expected;
-    REQUIRE(same(decode_value(DType::float8_e4m3fn, static_cast<std::uint64_t>(code)), expected));
+    REQUIRE(same(dsv4::decode(DType::float8_e4m3fn, static_cast<std::uint64_t>(code)), expected));
     const double scale = code == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, code - 127);
-    REQUIRE(same(decode_value(DType::float8_e8m0fnu, static_cast<std::uint64_t>(code)), scale));
-    REQUIRE(decode_value(DType::uint8, static_cast<std::uint64_t>(code)) == code);
+    REQUIRE(same(dsv4::decode(DType::float8_e8m0fnu, static_cast<std::uint64_t>(code)), scale));
+    REQUIRE(dsv4::decode(DType::uint8, static_cast<std::uint64_t>(code)) == code);
   }
   const double e2m1[]{0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
   for (std::uint64_t code = 0; code < 16; ++code) {
-    REQUIRE(same(decode_value(DType::float4_e2m1fn, code), code < 8 ? e2m1[code] : -e2m1[code - 8]));
+    REQUIRE(same(dsv4::decode(DType::float4_e2m1fn, code), code < 8 ? e2m1[code] : -e2m1[code - 8]));
   }
-  REQUIRE(decode_value(DType::bfloat16, 0x3F80) == 1.0);
-  REQUIRE(decode_value(DType::bfloat16, 0x0001) == std::ldexp(1.0, -133));
-  REQUIRE(decode_value(DType::int32, 0xFFFFFFFF) == -1.0);
-  REQUIRE(decode_value(DType::float32, 0x00000001) == std::ldexp(1.0, -149));
-  REQUIRE(decode_value(DType::float64, 0x3FF8000000000000) == 1.5);
+  REQUIRE(dsv4::decode(DType::bfloat16, 0x3F80) == 1.0);
+  REQUIRE(dsv4::decode(DType::bfloat16, 0x0001) == std::ldexp(1.0, -133));
+  REQUIRE(dsv4::decode(DType::int32, 0xFFFFFFFF) == -1.0);
+  REQUIRE(dsv4::decode(DType::float32, 0x00000001) == std::ldexp(1.0, -149));
+  REQUIRE(dsv4::decode(DType::float64, 0x3FF8000000000000) == 1.5);
 }
 
 TEST_CASE("an element is shown in hex as wide as it is stored and in decimal") {
@@ -86,7 +87,7 @@ TEST_CASE("a row put together by hand comes apart again") {
   row[576] = std::byte{127};  // 2^0
   row[577] = std::byte{130};  // 2^3
   row[582] = std::byte{117};  // 2^-10
-  const KvRow kv = decode_kv_row(row);
+  const io::KvRow kv = decode_kv_row(row);
   REQUIRE(kv.values[0] == 1.0F);
   REQUIRE(kv.values[64] == -12.0F);
   REQUIRE(kv.values[447] == 0.4375F);
@@ -101,7 +102,7 @@ TEST_CASE("a row put together by hand comes apart again") {
   fp4[63] = std::byte{0x9F};  // element 126: -6, element 127: -0.5
   fp4[64] = std::byte{128};   // block 0: 2
   fp4[67] = std::byte{126};   // block 3: 0.5
-  const IndexRow narrow = decode_index_row(fp4);
+  const io::IndexRow narrow = decode_index_row(fp4);
   REQUIRE(narrow.fp4);
   REQUIRE(narrow.values[0] == 2.0F);
   REQUIRE(narrow.values[1] == 12.0F);
@@ -129,7 +130,7 @@ TEST_CASE("recorded KV pages decode to what the recorded kernel gathered from th
   for (std::size_t request = 0; request < lens.size(); ++request) {
     for (std::uint32_t position = 0; position < lens[request]; ++position) {
       const std::size_t page = table[request * static_cast<std::size_t>(table_raw.shape[1]) + position / 64];
-      const KvRow row =
+      const io::KvRow row =
           decode_kv_row(kv_page_row(std::span(pages.bytes).subspan(page * page_bytes, page_bytes), 64,
                                     static_cast<int>(position % 64)));
       const auto at =
@@ -158,7 +159,7 @@ TEST_CASE("recorded index pages decode near the values that were quantised") {
   const auto page_bytes = static_cast<std::size_t>(pages.shape[1]);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::uint64_t slot = slots[rows[i]];
-    const IndexRow row =
+    const io::IndexRow row =
         decode_index_row(index_page_row(std::span(pages.bytes).subspan(slot / 64 * page_bytes, page_bytes),
                                         64, static_cast<int>(slot % 64), false));
     for (std::size_t dim = 0; dim < kIndexDim; ++dim) {

@@ -31,9 +31,10 @@ StepObservation writing_step(std::int64_t number, std::int32_t slot, std::uint8_
   layer.tensors[TensorId::indexer_slot] = sample::tensor<std::int32_t>(DType::int32, {1}, {slot});
   layer.tensors[TensorId::indexer_page_bytes] = sample::tensor<std::uint8_t>(DType::uint8, {1, 68}, {0x22});
   layer.tensors[TensorId::indexer_state_slot] = sample::tensor<std::int32_t>(DType::int32, {2}, {3, slot});
-  layer.tensors[TensorId::indexer_state_kv] =
-      sample::tensor<float>(DType::float32, {2, 2}, {9.0F, 9.0F, 1.0F, static_cast<float>(number)});
-  layer.tensors[TensorId::indexer_state_score] = Tensor(DType::float32, {2, 2});
+  layer.tensors[TensorId::indexer_state_kv] = Tensor(DType::float32, {2, 256});
+  layer.tensors[TensorId::indexer_state_kv].as<float>()[256] = 1.0F;
+  layer.tensors[TensorId::indexer_state_kv].as<float>()[257] = static_cast<float>(number);
+  layer.tensors[TensorId::indexer_state_score] = Tensor(DType::float32, {2, 256});
   return step;
 }
 
@@ -62,7 +63,9 @@ TEST_CASE("a slot shows its last write up to the step") {
   const SlotContent state = inspect_slot(dump, 4, 1, Cache::index_state, 70);
   REQUIRE(state.state.size() == 2);
   REQUIRE(state.state[0].first == "kv");
-  REQUIRE(state.state[0].second == std::vector<float>{1.0F, 4.0F});
+  REQUIRE(state.state[0].second.size() == 256);
+  REQUIRE(state.state[0].second[0] == 1.0F);
+  REQUIRE(state.state[0].second[1] == 4.0F);
   REQUIRE_THROWS_AS(inspect_slot(dump, 5, 1, Cache::window, 71 + 64), FileError);
   REQUIRE_THROWS_AS(inspect_slot(dump, 5, 0, Cache::state, 0), UsageError);
   REQUIRE_THROWS_AS(inspect_slot(dump, 5, 3, Cache::window, 0), UsageError);

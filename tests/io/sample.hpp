@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model/config_check.hpp"
 #include "model/digest.hpp"
 #include "model/observation.hpp"
 
@@ -65,6 +66,13 @@ Tensor noise(DType dtype, std::vector<std::int64_t> shape, std::uint64_t seed) {
   return result;
 }
 
+/// Different int32 indices below a limit.
+inline Tensor below(std::int64_t count, std::int32_t limit, std::uint64_t seed) {
+  Tensor result = noise<std::uint32_t>(DType::int32, {count}, seed);
+  for (std::int32_t& element : result.as<std::int32_t>()) element %= limit;
+  return result;
+}
+
 inline SourceInfo source() {
   SourceInfo info;
   info.engine = "reference";
@@ -83,7 +91,7 @@ inline SourceInfo source() {
   info.config.cache.poison_freed = true;
   info.config.cache.pitch = 576 * 70;
   info.config.seed = 0xFEDCBA9876543210U;
-  info.config.pool_pages = {5, 6, 7, 8, 9, 10, 11};
+  info.config.pool_pages = {5, 6, 7, 8, 9, 10, 111};
   info.config.state_bases = 4;
   info.config.requests = {"a", "a longer name", "a"};
   return info;
@@ -96,9 +104,9 @@ inline StepObservation step(std::int64_t number, std::int64_t tokens) {
   result.event = "{\"prefill\":{\"request\":\"a\",\"tokens\":" + std::to_string(tokens) + "}}";
   const auto seed = static_cast<std::uint64_t>(number + 1);
   result.batch.request = Tensor(DType::int32, {tokens});
-  result.batch.position = noise<std::uint32_t>(DType::int32, {tokens}, seed);
-  result.batch.slot = noise<std::uint32_t>(DType::int32, {tokens}, seed + 1);
-  result.batch.page = noise<std::uint32_t>(DType::int32, {tokens}, seed + 2);
+  result.batch.position = below(tokens, kMaxTokens, seed);
+  result.batch.slot = below(tokens, 5 * 64, seed + 1);
+  result.batch.page = below(tokens, 5, seed + 2);
   result.batch.prefix = tensor<std::int32_t>(DType::int32, {1, 3}, {1, 0, 128});
   result.layers.resize(3);
   for (LayerObservation& layer : result.layers) {
@@ -116,7 +124,7 @@ inline StepObservation step(std::int64_t number, std::int64_t tokens) {
   csa.tensors[TensorId::scores] = tensor<std::uint32_t>(
       DType::float32, {tokens, 5}, {0x7F800000U, 0xFF800000U, 0x80000000U, 0x00000001U, 0x3F800000U});
   csa.tensors[TensorId::compress_pooled] = Tensor(DType::float32, {0, 512});
-  csa.tensors[TensorId::selected] = tensor<std::int32_t>(DType::int32, {tokens, 8}, {-1, 0, 2147483647});
+  csa.tensors[TensorId::selected] = tensor<std::int32_t>(DType::int32, {tokens, 8}, {-1, 0, kMaxTokens});
   csa.unrounded[TensorId::q] = tensor<double>(DType::float64, {tokens, 4, 512}, {0.1, -0.0, 5e-324, 1e300});
   csa.state_digests[Cache::index_state] = std::string(32, 'a');
   csa.state_tensors["swa_pages"] = noise<std::uint8_t>(DType::uint8, {3, 37440}, seed + 7);

@@ -54,3 +54,53 @@ TEST_CASE("stages and tensors narrow each other, and unknown names are refused")
   CHECK_THROWS_AS(parse_selection({}, std::vector<std::string>{"nothing"}, ""), UsageError);
   CHECK_THROWS_AS(parse_selection(stages, std::vector<std::string>{"scores"}, ""), UsageError);
 }
+
+TEST_CASE("a selection that matches nothing of a run is refused") {
+  const std::vector<LayerKind> window_only{LayerKind::swa};
+  const auto refused = [&](const char* stage, const char* steps, std::int64_t first, std::int64_t end) {
+    const std::vector<std::string> stages{stage};
+    try {
+      require_match(parse_selection(stages, {}, steps), window_only, first, end);
+    } catch (const UsageError&) {
+      return true;
+    }
+    return false;
+  };
+  CHECK_FALSE(refused("*", "", 0, 4));
+  CHECK_FALSE(refused("*", "3:9", 0, 4));
+  CHECK(refused("*", "99:100", 0, 4));
+  CHECK(refused("*", "4:5", 0, 4));
+  CHECK(refused("*", "0:2", 2, 4));  // behind a checkpoint
+  CHECK(refused("*", "", 4, 4));
+  CHECK(refused("indexer.*", "", 0, 4));
+  CHECK_FALSE(refused("indexer.*,kv.window", "", 0, 4));
+}
+
+TEST_CASE("what a dump was told to keep is stated in words that read back") {
+  const std::vector<std::string> stages{"q.up"};
+  const io::DumpSelection all = stated(parse_selection({}, {}, "0:9"), 0, 4);
+  CHECK(all.steps == "all");
+  CHECK(all.tensors == "all");
+  const io::DumpSelection some = stated(parse_selection(stages, {}, "1:3"), 0, 4);
+  CHECK(some.steps == "1:3");
+  CHECK(some.tensors == "q.up/raw,q.up/normed,q.up/q");
+  CHECK(stated(parse_selection({}, {}, ""), 2, 4).steps == "2:4");
+  const std::vector<std::string> tensors{some.tensors};
+  CHECK(parse_selection({}, tensors, "").tensors == parse_selection(stages, {}, "").tensors);
+}
+
+TEST_CASE("engines of one kind are equally exact, with the same axes and state forms") {
+  SourceInfo a;
+  SourceInfo b;
+  CHECK(same_kind(a, b));
+  b.config.cache.c4_state = C4State::paged;  // publishes the same tensors
+  CHECK(same_kind(a, b));
+  b.config.cache.c128_state = C128State::online;
+  CHECK_FALSE(same_kind(a, b));
+  b = a;
+  b.bit_exact = false;
+  CHECK_FALSE(same_kind(a, b));
+  b = a;
+  b.config.profile = profile_named("official");
+  CHECK_FALSE(same_kind(a, b));
+}

@@ -109,3 +109,23 @@ TEST_CASE("numbers are spelled with what float32 needs") {
 }
 
 }  // namespace dsv4::report
+
+namespace dsv4::report {
+
+TEST_CASE("a first failure with other inputs ends in a hint, one that was introduced does not") {
+  Run introduced;
+  test::flip(introduced.tensor(TensorId::q_latent), 3);
+  REQUIRE_FALSE(contains(introduced.text(), "hint:"));
+
+  // The inputs differ within the values rule; what is made of them is far off.
+  Run inherited;
+  inherited.rules = compare::Rules(compare::RuleSet::values);
+  test::flip(inherited.tensor(TensorId::q_latent), 3);
+  test::set<std::uint16_t>(inherited.tensor(TensorId::q_raw), 3, 0x4648);
+  const std::string text = inherited.text();
+  const std::string last = text.substr(text.rfind('\n', text.size() - 2) + 1);
+  REQUIRE(last.starts_with("hint: q.up/raw, the first that failed, had other inputs on the two sides"));
+  REQUIRE(contains(last, "--feed reference"));
+}
+
+}  // namespace dsv4::report

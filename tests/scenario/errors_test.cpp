@@ -46,6 +46,35 @@ TEST_CASE("what yaml-cpp accepts silently is refused") {
   });
 }
 
+TEST_CASE("text that is not UTF-8 is refused with its line") {
+  const std::string rest = "\nsteps: [{prefill: {request: a, tokens: 1}}]\n";
+  check_all({
+      {"name: a\ndescription: \xFF" + rest, "s.yaml:2:1: byte 0xff is not part of UTF-8 text"},
+      {"description: caf\xE9" + rest, "s.yaml:1:1: byte 0xe9 is not part of UTF-8 text"},
+      {"description: \xC0\xAF" + rest, "s.yaml:1:1: byte 0xc0 is not part of UTF-8 text"},      // overlong
+      {"description: \xED\xA0\x80" + rest, "s.yaml:1:1: byte 0xed is not part of UTF-8 text"},  // surrogate
+      {"description: \xF4\x90\x80\x80" + rest, "s.yaml:1:1: byte 0xf4 is not part of UTF-8 text"},
+      {"description: \xE2\x82", "s.yaml:1:1: byte 0xe2 is not part of UTF-8 text"},  // cut off
+  });
+  CHECK(test::usage_error([&] {
+          test::parse("description: \xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80" + rest);
+        }) == "no error");
+}
+
+TEST_CASE("a name is short, without slashes and control characters; messages are clipped") {
+  const std::string steps = "\nsteps: [{prefill: {request: a, tokens: 1}}]\n";
+  const std::string rule = " must have at most 128 bytes, without slashes and control characters";
+  check_all({
+      {"name: ../../tmp/x" + steps, "s.yaml:1:7: name '../../tmp/x'" + rule},
+      {"name: \"a\\e[2J\"" + steps, "s.yaml:1:7: name 'a?[2J'" + rule},
+      {"name: " + std::string(200, 'n') + steps, "s.yaml:1:7: name '" + std::string(60, 'n') + "...'" + rule},
+  });
+  const std::string message =
+      test::usage_error([&] { test::parse("seed: " + std::string(3000, 'k') + steps); });
+  CHECK(message.size() < 600);
+  CHECK(message.ends_with("..."));
+}
+
 TEST_CASE("integers are decimal, plain and in range") {
   const auto tokens = [](const std::string& value) {
     return step("{prefill: {request: a, tokens: " + value + "}}");
@@ -105,7 +134,8 @@ TEST_CASE("unknown keys, missing keys and wrong types") {
        "s.yaml:1:51: repeat is not allowed in a batch, which is one step"},
       {step("{decode: {requests: []}}"), "s.yaml:1:29: requests is empty"},
       {step("{decode: {requests: [a, b, a]}}"), "s.yaml:1:36: request a is listed twice"},
-      {"profile: fast\n", "s.yaml:1:10: unknown profile 'fast' (known: canonical, official, exact, "
+      {"profile: fast\n",
+       "s.yaml:1:10: unknown profile 'fast' (known: canonical, official, exact, "
        "vllm-fp8, vllm-mxfp4, sglang-fp8, sglang-fp4, transformers, ggml)"},
       {"profile: {softmax: three_pass}\n",
        "s.yaml:1:20: axis softmax has no value 'three_pass' (known: two_pass, online64_bf16_p, bf16)"},

@@ -1,4 +1,6 @@
 // Plans of plain rows, worked out by hand: pages, tables, bases, content ids, events.
+#include <algorithm>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "model/seeded.hpp"
@@ -227,6 +229,21 @@ TEST_CASE("the step table says what a step does") {
   CHECK(lines[1].event == "free a");
   CHECK(lines[1].released == 1);
   CHECK(lines[1].pages == 0);
+}
+
+TEST_CASE("the time of planning a long decode grows with its length, not with its square") {
+  const auto seconds = [](int steps) {
+    const Scenario scenario = test::parse(
+        "model: {preset: tiny}\nsteps: [{prefill: {request: a, tokens: 1}}, "
+        "{decode: {requests: [a], repeat: " +
+        std::to_string(steps) + "}}]");
+    const std::clock_t begin = std::clock();
+    CHECK(plan(scenario).steps.size() == static_cast<std::size_t>(steps) + 1);
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  seconds(1000);
+  const double once = std::min(seconds(8000), seconds(8000));
+  CHECK(seconds(64000) < 20 * once);  // linear: 8 times, quadratic: 64 times
 }
 
 }  // namespace

@@ -80,6 +80,10 @@ TEST_CASE("sweeps that make no sense") {
         "s.yaml:2:40: ${n + 1}: 'x' is not an integer");
   CHECK(error("sweep: {n: 1099511627776}\nsteps: [{prefill: {request: a, tokens: ${n * n}}}]\n") ==
         "s.yaml:2:40: ${n * n}: a value above 2^40");
+  CHECK(error("sweep: {n: [1, 2, 1]}\n" + steps) == "s.yaml:1:12: sweep variable 'n' has the value 1 twice");
+  CHECK(error("sweep: {n: [3, 1..4]}\n" + steps) == "s.yaml:1:12: sweep variable 'n' has the value 3 twice");
+  CHECK(error("sweep: {n: 1}\nsteps: [{prefill: {request: a, tokens: ${" + std::string(9000, 'x') + "}}}]\n")
+            .size() < 300);
   // The second run is the wrong one.
   CHECK(error("sweep: {n: [1, 0]}\n" + steps) == "s.yaml:2:40: tokens must be 1 to 1048576, not 0 [n=0]");
   CHECK(error("{sweep: {n: 1}, steps: [{batch: [{pad: 1}]}]}") ==

@@ -1,9 +1,9 @@
 #include "oracle/golden/export.hpp"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "io/atomic_file.hpp"
 #include "io/safetensors.hpp"
 #include "io/vectors.hpp"
 #include "io/weight_files.hpp"
@@ -20,16 +20,9 @@ std::string in(const std::string& folder, const std::string& file) {
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  const std::string partial = path + ".partial";
-  {
-    std::ofstream out(partial, std::ios::binary);
-    out << text;
-    out.close();
-    if (!out) throw FileError(partial + ": cannot write");
-  }
-  std::error_code error;
-  fs::rename(partial, path, error);
-  if (error) throw FileError(path + ": " + error.message());
+  io::AtomicFile out(path);
+  out.write(text);
+  out.finish();
 }
 
 }  // namespace

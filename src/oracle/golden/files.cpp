@@ -9,6 +9,8 @@
 #include <map>
 #include <sstream>
 
+#include "io/atomic_file.hpp"
+#include "io/atomic_hdf5.hpp"
 #include "io/dump_format.hpp"
 #include "io/hdf5_file.hpp"
 #include "model/digest.hpp"
@@ -22,12 +24,6 @@ std::string digests_path(const std::string& folder, const std::string& name) {
 }
 std::string rows_path(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / (name + ".h5")).string();
-}
-
-void rename_into_place(const std::string& partial, const std::string& path) {
-  std::error_code error;
-  fs::rename(partial, path, error);
-  if (error) throw FileError(path + ": cannot rename into place: " + error.message());
 }
 
 std::vector<std::string> header_lines(const Record& record) {
@@ -111,10 +107,7 @@ std::int64_t size_or_absent(const std::string& path) {
 }  // namespace
 
 void write_rows(const std::string& path, const Record& record) {
-  const std::string partial = path + ".partial";
-  io::Hdf5File file = io::Hdf5File::create(partial);
-  {
-    io::Hdf5Group root = file.root();
+  io::write_hdf5(path, [&](io::Hdf5Group& root) {
     root.set("schema", std::string(kSchema));
     root.set("case", record.golden_case.name);
     root.set("profile", record.config.profile.name);
@@ -143,21 +136,17 @@ void write_rows(const std::string& path, const Record& record) {
                    {"digest", digest(kept.content)}},
                   {});
     }
-  }
-  file.close();
-  rename_into_place(partial, path);
+  });
 }
 
 std::int64_t write_files(const std::string& folder, const Record& record) {
   const std::string path = digests_path(folder, record.golden_case.name);
   {
-    std::ofstream out(path + ".partial", std::ios::binary);
-    for (const std::string& line : header_lines(record)) out << line << '\n';
-    for (const std::string& line : record.lines) out << line << '\n';
-    out.close();
-    if (!out) throw FileError(path + ".partial: cannot write");
+    io::AtomicFile out(path);
+    for (const std::string& line : header_lines(record)) out.write(line + "\n");
+    for (const std::string& line : record.lines) out.write(line + "\n");
+    out.finish();
   }
-  rename_into_place(path + ".partial", path);
   std::int64_t bytes = size_or_absent(path);
   if (record.golden_case.keeps_rows) {
     const std::string rows = rows_path(folder, record.golden_case.name);
@@ -165,6 +154,11 @@ std::int64_t write_files(const std::string& folder, const Record& record) {
     bytes += size_or_absent(rows);
   }
   return bytes;
+}
+
+void check_files(io::OutputPaths& paths, const std::string& folder, const Case& golden_case) {
+  paths.writes(digests_path(folder, golden_case.name), io::OutputKind::text);
+  if (golden_case.keeps_rows) paths.writes(rows_path(folder, golden_case.name), io::OutputKind::hdf5);
 }
 
 Verification verify_files(const std::string& folder, const Record& record) {

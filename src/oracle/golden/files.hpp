@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "io/output_path.hpp"
 #include "oracle/golden/record.hpp"
 
 namespace dsv4::oracle::golden {
@@ -13,6 +14,8 @@ inline constexpr const char* kSchema = "dsv4-golden/1";
 
 /// Writes both files of a case into a folder that exists; returns their size in bytes.
 std::int64_t write_files(const std::string& folder, const Record& record);
+/// Checks that write_files() of a case may write where it would.
+void check_files(io::OutputPaths& paths, const std::string& folder, const Case& golden_case);
 
 struct Mismatch {
   std::string place;  ///< "canonical-csa, step 1, layer_00/q.up/q"
