@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kLargePage = std::size_t{2} << 20;
 /// Pieces from here on are mapped: below, the rest of a large page would cost more than it saves.
-constexpr std::size_t kMapped = 2 * kLargePage;
+constexpr std::size_t kMapped = kLargePage;
 
 std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
