@@ -13,10 +13,10 @@ namespace {
 constexpr int kRopeFirst = kIndexDim - kRopeDim;
 
 /// The query's product as bf16 rows, RoPE on dims 64..127 applied.
-void project_bf16(const StageContext& context, const LinearInput& input, std::vector<std::uint16_t>& rows) {
+ZeroedArray<std::uint16_t> project_bf16(const StageContext& context, const LinearInput& input) {
   const Matrix& weight = context.weights().indexer_wq_b;
   const std::int64_t width = weight.rows;
-  rows.resize(static_cast<std::size_t>(context.tokens() * width));
+  ZeroedArray<std::uint16_t> rows(static_cast<std::size_t>(context.tokens() * width));
   linear(weight, all_outputs(weight), input.activations(), context.tokens(), rows.data(), width);
 #pragma omp parallel for schedule(static) if (context.tokens() > 1)
   for (std::int64_t token = 0; token < context.tokens(); ++token) {
@@ -26,6 +26,7 @@ void project_bf16(const StageContext& context, const LinearInput& input, std::ve
       rope_rotate(rows.data() + at + kRopeFirst, angles, RopeDirection::forward);
     }
   }
+  return rows;
 }
 
 /// The bf16 product rotated, and by the Hadamard matrix, without a rounding (axis index_row f32).
@@ -59,8 +60,7 @@ void query_rows(StageContext& context, const LinearInput& input, const std::uint
   const bool rounded = profile.get<IndexRow>() != IndexRow::f32;
   std::vector<float> rows;
   if (rounded) {
-    std::vector<std::uint16_t> narrow;
-    project_bf16(context, input, narrow);
+    ZeroedArray<std::uint16_t> narrow = project_bf16(context, input);
     rows.resize(narrow.size());
     for (std::int64_t at = 0; at < vectors; ++at) {
       std::uint16_t* const row = narrow.data() + at * kIndexDim;
@@ -131,11 +131,11 @@ void indexer_query(StageContext& context) {
   input.bf16 = hidden.data();
   const Matrix& weights_proj = context.weights().indexer_weights_proj;
   linear(weights_proj, all_outputs(weights_proj), input, tokens, projected.data(), heads);
-  std::vector<std::uint16_t> rows;
+  ZeroedArray<std::uint16_t> rows;
   {
     const LinearInput latent_input(profile, latent.data(), tokens, geometry.q_lora);
     if (!as_canonical(profile)) return query_rows(context, latent_input, projected.data());
-    project_bf16(context, latent_input, rows);
+    rows = project_bf16(context, latent_input);
   }
 
   Tensor codes(fp4 ? DType::float4_e2m1fn : DType::float8_e4m3fn, {tokens, heads, kIndexDim});

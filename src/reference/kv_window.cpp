@@ -82,7 +82,7 @@ void kv_window(StageContext& context) {
   const LayerWeights& weights = context.weights();
   const std::int64_t tokens = context.tokens();
   const auto hidden = context.input(TensorId::hidden).as<std::uint16_t>();
-  std::vector<std::uint16_t> raw(static_cast<std::size_t>(tokens * kHeadDim));
+  ZeroedArray<std::uint16_t> raw(static_cast<std::size_t>(tokens * kHeadDim));
   {
     const LinearInput input(context.profile(), hidden.data(), tokens, geometry.dim);
     linear(weights.wkv, all_outputs(weights.wkv), input.activations(), tokens, raw.data(), kHeadDim);

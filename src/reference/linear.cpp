@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -117,53 +118,95 @@ Workspace& workspace() {
   return kept;
 }
 
-void product(const Matrix& w, OutputRange range, const Activations& x, std::int64_t tokens,
-             const Output& out) {
-  check_call(w, range, x);
-  if (tokens == 0 || range.count == 0) return;
-  const simd::Kernels& kernels = simd::kernels();
+struct Product {
+  const Matrix* weights;
+  OutputRange range;
+  Output out;
+};
+
+/// Outputs [first, first + count) of a product's range: what a thread takes at a time.
+struct Group {
+  const Product* product;
+  std::int64_t first;
+  std::int64_t count;
+};
+
+/// Whole panels, as many as share a block of inputs well, but few enough that every thread gets two groups.
+std::vector<Group> groups_of(std::span<const Product> products, std::int64_t threads) {
+  std::int64_t outputs = 0;
+  for (const Product& product : products) outputs += product.range.count;
+  std::int64_t most = simd::kOutputGroup;
+  while (most > simd::kHeadPad && outputs / most < 2 * threads) most /= 2;
+  std::vector<Group> groups;
+  for (const Product& product : products) {
+    for (std::int64_t first = 0; first < product.range.count; first += most) {
+      groups.push_back({&product, first, std::min(most, product.range.count - first)});
+    }
+  }
+  return groups;
+}
+
+/// A group for the decoded tokens [first_token, first_token + count).
+void run(const simd::Kernels& kernels, const Group& group, bool codes, std::int64_t first_token,
+         std::int64_t count, const DecodedInput& input, Scratch& own) {
+  const Matrix& w = *group.product->weights;
+  const Output& out = group.product->out;
+  const bool fp8 = w.format == Matrix::Format::fp8_block128;
+  const std::int64_t row = group.product->range.first + group.first;
+  const std::int64_t to = first_token * out.stride + group.first;
+  weight_scales(w, row, group.count, own.scales.data());
+  simd::LinearTask task{};
+  task.x = input.values.data();
+  task.x_scales = input.scales.data();
+  task.tokens = count;
+  task.columns = w.columns;
+  task.codes = fp8 ? w.codes.data() + row * w.columns : nullptr;
+  task.bf16 = fp8 ? nullptr : w.bf16.data() + row * w.columns;
+  task.w_scales = own.scales.data();
+  task.dequantize = fp8 && !codes;
+  task.outputs = group.count;
+  task.out_f32 = out.f32 != nullptr ? out.f32 + to : nullptr;
+  task.out_bf16 = out.bf16 != nullptr ? out.bf16 + to : nullptr;
+  task.out_stride = out.stride;
+  task.scratch = own.kernel.data();
+  kernels.linear(task);
+}
+
+/// Products of one input, which is decoded once for all of them.
+void run(std::span<const Product> products, const Activations& x, std::int64_t tokens) {
+  for (const Product& product : products) check_call(*product.weights, product.range, x);
+  const std::int64_t threads = omp_get_max_threads();
+  const std::vector<Group> groups = groups_of(products, threads);
+  if (tokens == 0 || groups.empty()) return;
+  const std::int64_t columns = products.front().weights->columns;
+  std::int64_t outputs = 0;
+  std::int64_t most = 0;
+  for (const Group& group : groups) {
+    require(group.product->weights->columns == columns, "linear: products of one input differ in width");
+    outputs += group.count;
+    most = std::max(most, group.count);
+  }
   // Chunks of equal size: a short last one would decode every weight for few tokens.
   const std::int64_t chunks = (tokens + simd::kTokenChunk - 1) / simd::kTokenChunk;
   const std::int64_t chunk = (tokens + chunks - 1) / chunks;
-  const std::int64_t threads = omp_get_max_threads();
-  // Groups of whole panels, small enough that every thread gets several.
-  std::int64_t group = simd::kOutputGroup;
-  while (group > simd::kHeadPad && range.count / group < 4 * threads) group /= 2;
-  const std::int64_t groups = (range.count + group - 1) / group;
-  const bool dequantize = w.format == Matrix::Format::fp8_block128 && x.codes == nullptr;
-
-  const bool parallel = tokens * range.count * w.columns > kParallelWork;
-
+  const bool parallel = tokens * outputs * columns > kParallelWork;
+  const auto group_count = static_cast<std::int64_t>(groups.size());
+  const simd::Kernels& kernels = simd::kernels();
   Workspace& memory = workspace();
-  memory.prepare(w.columns, chunk, group, threads);
+  memory.prepare(columns, chunk, most, threads);
   for (std::int64_t first_token = 0; first_token < tokens; first_token += chunk) {
     const std::int64_t count = std::min(chunk, tokens - first_token);
-    decode_input(x, w.columns, first_token, count, memory.input);
+    decode_input(x, columns, first_token, count, memory.input);
 #pragma omp parallel for schedule(dynamic) if (parallel)
-    for (std::int64_t g = 0; g < groups; ++g) {
-      Scratch& own = memory.threads[static_cast<std::size_t>(omp_get_thread_num())];
-      const std::int64_t first = g * group;
-      const std::int64_t outputs = std::min(group, range.count - first);
-      const std::int64_t row = range.first + first;
-      weight_scales(w, row, outputs, own.scales.data());
-      const std::int64_t to = first_token * out.stride + first;
-      simd::LinearTask task{};
-      task.x = memory.input.values.data();
-      task.x_scales = memory.input.scales.data();
-      task.tokens = count;
-      task.columns = w.columns;
-      task.codes = w.format == Matrix::Format::fp8_block128 ? w.codes.data() + row * w.columns : nullptr;
-      task.bf16 = w.format == Matrix::Format::bf16 ? w.bf16.data() + row * w.columns : nullptr;
-      task.w_scales = own.scales.data();
-      task.dequantize = dequantize;
-      task.outputs = outputs;
-      task.out_f32 = out.f32 != nullptr ? out.f32 + to : nullptr;
-      task.out_bf16 = out.bf16 != nullptr ? out.bf16 + to : nullptr;
-      task.out_stride = out.stride;
-      task.scratch = own.kernel.data();
-      kernels.linear(task);
+    for (std::int64_t g = 0; g < group_count; ++g) {
+      run(kernels, groups[static_cast<std::size_t>(g)], x.codes != nullptr, first_token, count, memory.input,
+          memory.threads[static_cast<std::size_t>(omp_get_thread_num())]);
     }
   }
+}
+
+void run(const Product& product, const Activations& x, std::int64_t tokens) {
+  run(std::span(&product, 1), x, tokens);
 }
 
 }  // namespace
@@ -174,12 +217,21 @@ OutputRange all_outputs(const Matrix& weights) {
 
 void linear(const Matrix& weights, OutputRange range, const Activations& input, std::int64_t tokens,
             float* out, std::int64_t out_stride) {
-  product(weights, range, input, tokens, {out, nullptr, out_stride});
+  run(Product{&weights, range, {out, nullptr, out_stride}}, input, tokens);
 }
 
 void linear(const Matrix& weights, OutputRange range, const Activations& input, std::int64_t tokens,
             std::uint16_t* out, std::int64_t out_stride) {
-  product(weights, range, input, tokens, {nullptr, out, out_stride});
+  run(Product{&weights, range, {nullptr, out, out_stride}}, input, tokens);
+}
+
+void linear(std::span<const WholeProduct> products, const Activations& input, std::int64_t tokens) {
+  std::vector<Product> all;
+  for (const WholeProduct& product : products) {
+    const Matrix& weights = *product.weights;
+    all.push_back({&weights, all_outputs(weights), {product.out, nullptr, weights.rows}});
+  }
+  run(all, input, tokens);
 }
 
 }  // namespace dsv4::reference

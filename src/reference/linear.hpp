@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "model/inputs.hpp"
 
@@ -34,12 +35,22 @@ struct OutputRange {
 OutputRange all_outputs(const Matrix& weights);
 
 /// out[t * out_stride + i] = output range.first + i of token t, f32 (not rounded further).
-/// Throws UsageError for FP8 activations with weights stored as bf16, InternalError for a range outside the matrix.
+/// Throws UsageError for FP8 activations with weights stored as bf16, InternalError for a range outside the
+/// matrix.
 void linear(const Matrix& weights, OutputRange range, const Activations& input, std::int64_t tokens,
             float* out, std::int64_t out_stride);
 
 /// The same, then one rounding to bf16.
 void linear(const Matrix& weights, OutputRange range, const Activations& input, std::int64_t tokens,
             std::uint16_t* out, std::int64_t out_stride);
+
+/// Every row of one of several matrices of the same width: out[t * weights.rows + i], f32.
+struct WholeProduct {
+  const Matrix* weights = nullptr;
+  float* out = nullptr;
+};
+
+/// Several products of one input, which is decoded once for all of them.
+void linear(std::span<const WholeProduct> products, const Activations& input, std::int64_t tokens);
 
 }  // namespace dsv4::reference

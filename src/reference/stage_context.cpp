@@ -15,7 +15,8 @@ constexpr int kActivationBlock = 128;
 template <class Value>
 QuantizedRows quantized_rows(QuantFloor floor, const Value* rows, std::int64_t count, std::int64_t columns) {
   const std::int64_t blocks = (columns + kActivationBlock - 1) / kActivationBlock;
-  QuantizedRows out{std::vector<std::uint8_t>(count * columns), std::vector<std::uint8_t>(count * blocks)};
+  QuantizedRows out{ZeroedArray<std::uint8_t>(static_cast<std::size_t>(count * columns)),
+                    ZeroedArray<std::uint8_t>(static_cast<std::size_t>(count * blocks))};
 #pragma omp parallel for schedule(static) if (count > 1)
   for (std::int64_t row = 0; row < count; ++row) {
     quantize_e4m3(rows + row * columns, columns, kActivationBlock, floor, out.codes.data() + row * columns,

@@ -80,8 +80,8 @@ class StageContext {
 
 /// `rows` of bf16, quantised in blocks of 128 along each row: what FP8 linears read (docs/numerics.md 20).
 struct QuantizedRows {
-  std::vector<std::uint8_t> codes;   ///< [rows, columns]
-  std::vector<std::uint8_t> scales;  ///< [rows, ceil(columns / 128)]
+  ZeroedArray<std::uint8_t> codes;   ///< [rows, columns]
+  ZeroedArray<std::uint8_t> scales;  ///< [rows, ceil(columns / 128)]
 };
 QuantizedRows quantize_rows(const Profile& profile, const std::uint16_t* rows, std::int64_t count,
                             std::int64_t columns);

@@ -255,9 +255,12 @@ DSV4_TILE void decode_panel(const Element* rows, int64_t stride, int64_t outputs
                                               float* panel) {
   float padded[kTileColumns] = {};
   for (int64_t n = 0; n < outputs; ++n) padded[n] = scales[n];
+  const Vec s0 = load(padded);
+  const Vec s1 = load(padded + kWidth);
   for (int64_t k = 0; k < inputs; ++k) {
     float* row = panel + k * kTileColumns;
-    for (int n = 0; n < kTileColumns; ++n) row[n] = to_bf16_value(row[n] * padded[n]);
+    store(row, to_bf16_values(load(row) * s0));
+    store(row + kWidth, to_bf16_values(load(row + kWidth) * s1));
   }
 }
 

@@ -76,6 +76,11 @@ DSV4_TILE Words bf16_of(Vec x) {
   return (bits & 0x7FFFFFFFU) > 0x7F800000U ? Words{} + 0x7FC0U : rounded;
 }
 
+/// Rounded to bf16, as floats.
+DSV4_TILE Vec to_bf16_values(Vec x) {
+  return reinterpret_cast<Vec>(bf16_of(x) << 16);
+}
+
 [[maybe_unused]] static void round_bf16(const float* in, int64_t n, uint16_t* out) {
   int64_t i = 0;
   for (; i + kWidth <= n; i += kWidth) {

@@ -84,11 +84,6 @@ struct ScoreTile {
   }
 };
 
-/// x rounded to bf16, as a float.
-DSV4_TILE Vec to_bf16_values(Vec x) {
-  return reinterpret_cast<Vec>(bf16_of(x) << 16);
-}
-
 /// The scores of a vector of keys, before their scale: dots of head h at dots + h * kKeyPanel. `lanes` holds
 /// kLanes vectors.
 DSV4_TILE Vec head_sum(const float* dots, const ScoreTask& task, float* lanes) {
