@@ -1,8 +1,10 @@
 #include "io/hdf5_file.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -30,6 +32,21 @@ namespace {
 using h5::Extent;
 using h5::Handle;
 using h5::Place;
+
+/// Puts the length into the superblock of a file in the earliest format (versions 0 and 1; later ones, and a
+/// superblock that is not written yet, are left to the library).
+bool state_length(const std::string& path, std::int64_t length) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return false;
+  constexpr std::string_view kSignature = "\x89HDF\r\n\x1A\n";
+  std::array<char, 9> begin{};  // the version is behind the signature
+  bool done = ::pread(file, begin.data(), begin.size(), 0) == static_cast<ssize_t>(begin.size());
+  if (done && std::string_view(begin.data(), 8) == kSignature && begin[8] <= 1) {
+    const off_t length_at = begin[8] == 0 ? 40 : 44;  // HDF5 file format, superblock: end of file address
+    done = ::pwrite(file, &length, sizeof length, length_at) == sizeof length;
+  }
+  return ::close(file) == 0 && done;
+}
 
 std::string trimmed(std::string text) {
   text.resize(std::strlen(text.c_str()));
@@ -132,10 +149,12 @@ std::int64_t Hdf5File::file_bytes() const {
 }
 
 void Hdf5File::flush() {
-  // The library writes the new length into the superblock before it extends the file; a process killed in
-  // between would leave a file that looks truncated. Extending it first closes that gap.
+  // The library writes the superblock, which states the file's length, and the nodes that lie behind the old
+  // length in an order of its own; a process killed in between would leave a file that looks truncated, or an
+  // index that points beyond the stated length. Extending the file first, then stating the new length, closes
+  // both gaps: whatever is written after that lies within.
   const std::int64_t size = file_bytes();
-  if (::truncate(impl_->path.c_str(), size) != 0) {
+  if (::truncate(impl_->path.c_str(), size) != 0 || !state_length(impl_->path, size)) {
     throw FileError(impl_->path + ": cannot extend: " + std::strerror(errno));
   }
   h5::flush(impl_->file.get(), {impl_->path, {}});
