@@ -18,6 +18,21 @@ DSV4_FN constexpr float e4m3_to_f32(std::uint8_t code) {
   return from_bits(magnitude == 0x7FU ? kNanBits : (finite | sign));
 }
 
+/// Four codes, the first in the low byte: the same values as four calls of e4m3_to_f32, in fewer steps. A code's
+/// seven bits, moved to where a float keeps exponent and mantissa, count as a number 2^120 too small; the product
+/// is exact, for subnormal codes too.
+DSV4_FN constexpr void e4m3x4_to_f32(std::uint32_t codes, float (&values)[4]) {
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t top = codes << (24 - 8 * i);
+    const std::uint32_t moved = (top & 0x80000000U) | ((top >> 4) & 0x07F00000U);
+    values[i] = from_bits(moved) * 0x1p120F;
+  }
+  if ((((codes & 0x7F7F7F7FU) + 0x01010101U) & 0x80808080U) == 0U) return;
+  for (int i = 0; i < 4; ++i) {
+    if (((codes >> (8 * i)) & 0x7FU) == 0x7FU) values[i] = from_bits(kNanBits);
+  }
+}
+
 /// Clamp to +-448, then round to nearest even; subnormals and -0 kept; every NaN becomes 0x7F.
 DSV4_FN constexpr std::uint8_t f32_to_e4m3(float value) {
   const std::uint32_t bits = to_bits(value);

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <memory>
 #include <optional>
 
 #include "cli/bench_hopper.hpp"
+#include "cli/bench_meter.hpp"
 #include "cli/bench_work.hpp"
 #include "cli/command.hpp"
 #include "cli/engines.hpp"
@@ -16,7 +16,6 @@
 #include "oracle/fill.hpp"
 #include "oracle/interrupt.hpp"
 #include "reference/simd/isa.hpp"
-#include "reference/simd/peak.hpp"
 #include "scenario/plan.hpp"
 
 namespace dsv4::cli {
@@ -31,14 +30,18 @@ Examples:
   dsv4-oracle bench                                      prefill of 2048 tokens, one v4-flash CSA layer
   dsv4-oracle bench --layer hca --tokens 512 --threads 1
   dsv4-oracle bench --decode 32 --context 4096           one token each for 32 requests
-  dsv4-oracle bench --hopper                             the model of Hopper's tensor cores (docs/hopper.md 4))";
+  dsv4-oracle bench --engine cuda --tokens 8192 --kernels
+  dsv4-oracle bench --hopper                             the model of Hopper's tensor cores (docs/hopper.md 4)
+
+On a GPU the time of a stage is that of its device work, replayed from a graph; the gaps in which the device waits for
+the host are not in it.)";
 
 constexpr double kPeakTolerance = 0.05;
-constexpr double kPeakSeconds = 0.05;
 constexpr int kWarmUpTokens = 16;
 constexpr int kMoreRounds = 4;  // times `repeat`, while a stage has no good sample
 
 struct BenchOptions {
+  std::string engine = "reference";
   std::string model = "v4-flash";
   std::string layer = "csa";
   std::string profile = "canonical";
@@ -47,12 +50,14 @@ struct BenchOptions {
   int context = 4096;
   int repeat = 3;
   int baseline_tokens = 64;
+  bool kernels = false;
   bool hopper = false;
   ComputeOptions compute;
 };
 
 struct Sample {
   double seconds = 0;
+  std::vector<KernelSeconds> kernels;
   double peak = 0;  ///< units a second, of the FMA units or of copying: the mean of both sides
 };
 
@@ -62,13 +67,6 @@ struct StageResult {
   int rejected = 0;
 };
 using Results = std::array<StageResult, kStageCount>;
-
-/// What bounds a stage, in flop or bytes a second.
-double measure_peak(bool arithmetic) {
-  const int threads = omp_get_max_threads();
-  return arithmetic ? reference::fma_peak(reference::selected_isa(), threads, kPeakSeconds)
-                    : reference::copy_peak(threads);
-}
 
 bool agree(double a, double b) {
   return std::max(a, b) <= (1 + kPeakTolerance) * std::min(a, b);
@@ -98,12 +96,13 @@ std::string script(const BenchOptions& options, int tokens) {
 class Bench {
  public:
   Bench(const BenchOptions& options, int tokens, bool with_peaks)
-      : plan_(scenario::plan(scenario::parse_scenario(script(options, tokens), "bench"))),
+      : meter_(bench_meter(options.engine)),
+        plan_(scenario::plan(scenario::parse_scenario(script(options, tokens), "bench"))),
         repeat_(options.repeat),
         with_peaks_(with_peaks) {
     const scenario::Scenario scenario = scenario::parse_scenario(script(options, tokens), "bench");
-    engine_ = engine_factory(options.compute.engine)("reference", plan_.config, weights_of(scenario, plan_.config),
-                               hidden_of(scenario, plan_.config));
+    engine_ = engine_factory(options.compute.engine)(
+        options.engine, plan_.config, weights_of(scenario, plan_.config), hidden_of(scenario, plan_.config));
     engine_->want({});
     wrap_stages();
   }
@@ -139,6 +138,7 @@ class Bench {
   const Results& results() const { return results_; }
   std::array<StageWork, kStageCount> work() const { return stage_work(plan_.config, *step_, 0); }
   const RunConfig& config() const { return plan_.config; }
+  const BenchMeter& meter() const { return *meter_; }
 
  private:
   void wrap_stages() {
@@ -148,12 +148,11 @@ class Bench {
       entry = [this, stage, inner = entry](const StageCall& call) {
         const bool peaks = timed_ && with_peaks_;
         const bool arithmetic = timed_ && stage_work(plan_.config, *step_, 0)[stage].flop > 0;
-        const double before = peaks ? measure_peak(arithmetic) : 1;
-        const auto start = std::chrono::steady_clock::now();
-        inner(call);
-        const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-        const double after = peaks ? measure_peak(arithmetic) : 1;
-        if (timed_) add(results_[stage], {time.count(), (before + after) / 2}, agree(before, after));
+        const double before = peaks ? meter_->peak(arithmetic) : 1;
+        if (!timed_) return inner(call);
+        const StageSeconds time = meter_->run(inner, call);
+        const double after = peaks ? meter_->peak(arithmetic) : 1;
+        add(results_[stage], {time.seconds, time.kernels, (before + after) / 2}, agree(before, after));
       };
     }
   }
@@ -166,6 +165,7 @@ class Bench {
     }
   }
 
+  std::unique_ptr<BenchMeter> meter_;
   RunPlan plan_;
   int repeat_;
   bool with_peaks_;
@@ -178,8 +178,9 @@ class Bench {
 /// Seconds for one flop of every arithmetic stage in plain scalar loops; 0 where not measured.
 std::array<double, kStageCount> baseline(const BenchOptions& options) {
   std::array<double, kStageCount> seconds{};
-  if (options.baseline_tokens == 0) return seconds;
+  if (options.baseline_tokens == 0 || options.engine != "reference") return seconds;
   BenchOptions few = options;
+  few.engine = "reference";
   few.repeat = 1;
   if (few.decode > 0) few.decode = std::min(few.decode, 2);
   const reference::Isa chosen = reference::selected_isa();
@@ -198,7 +199,7 @@ std::array<double, kStageCount> baseline(const BenchOptions& options) {
   return seconds;
 }
 
-void print_header(const BenchOptions& options, bool json) {
+void print_header(const BenchOptions& options, const BenchMeter& meter, bool json) {
   const std::string what =
       options.decode > 0 ? fmt::format("decode of {} requests at {} tokens", options.decode, options.context)
                          : fmt::format("prefill of {} tokens", options.tokens);
@@ -208,12 +209,12 @@ void print_header(const BenchOptions& options, bool json) {
                      {"layer", options.layer},
                      {"profile", options.profile},
                      {"what", what},
-                     {"threads", omp_get_max_threads()},
-                     {"isa", std::string(reference::name(reference::selected_isa()))}});
+                     {"engine", options.engine},
+                     {"machine", meter.machine()}});
     return;
   }
-  fmt::print("{} {} layer, {}, {} threads, {}\n", options.model, options.layer, what, omp_get_max_threads(),
-             reference::name(reference::selected_isa()));
+  fmt::print("{} {} layer, {}, engine {} on {}\n", options.model, options.layer, what, options.engine,
+             meter.machine());
   fmt::print("{:<18} {:>10} {:>9} {:>12} {:>9} {:>9}\n", "stage", "ms", "GFLOP", "rate", "of peak",
              "x scalar");
 }
@@ -225,7 +226,17 @@ struct Line {
   double scalar;  ///< seconds a flop
 };
 
-void print_line(const Line& line, bool json) {
+void print_kernels(const Sample& sample, const std::string& stage, bool json) {
+  for (const KernelSeconds& kernel : sample.kernels) {
+    if (json)
+      print_json_line(
+          {{"type", "bench_kernel"}, {"stage", stage}, {"kernel", kernel.name}, {"seconds", kernel.seconds}});
+    else
+      fmt::print("  {:<40} {:>10.4f} ms\n", kernel.name, kernel.seconds * 1e3);
+  }
+}
+
+void print_line(const Line& line, bool kernels, bool json) {
   const std::string stage(name(line.stage));
   if (!line.result.best) {
     if (json)
@@ -250,20 +261,22 @@ void print_line(const Line& line, bool json) {
                      {"share_of_peak", share},
                      {"times_scalar", times},
                      {"rejected", line.result.rejected}});
+    if (kernels) print_kernels(sample, stage, json);
     return;
   }
   fmt::print("{:<18} {:>10.3f} {:>9} {:>12} {:>8.1f}% {:>9}\n", stage, sample.seconds * 1e3,
              arithmetic ? fmt::format("{:.3f}", units / 1e9) : "-",
              fmt::format("{:.1f} {}/s", rate, arithmetic ? "GF" : "GB"), share * 100,
              times > 0 ? fmt::format("{:.1f}", times) : "-");
+  if (kernels) print_kernels(sample, stage, json);
 }
 
 int run(const BenchOptions& options, const Shared& shared) {
   if (options.hopper) return bench_hopper(shared.json);
   apply(options.compute);
   const std::array<double, kStageCount> scalar = baseline(options);
-  print_header(options, shared.json);
   Bench bench(options, options.tokens, true);
+  print_header(options, bench.meter(), shared.json);
   if (!bench.run()) return kInterrupted;
   const auto work = bench.work();
   double seconds = 0;
@@ -273,7 +286,7 @@ int run(const BenchOptions& options, const Shared& shared) {
   for (const Stage stage : execution_order(bench.config().layers.front(), false)) {
     const auto at = static_cast<std::size_t>(stage);
     const StageResult& result = bench.results()[at];
-    print_line({stage, result, work[at], scalar[at]}, shared.json);
+    print_line({stage, result, work[at], scalar[at]}, options.kernels, shared.json);
     whole &= result.best.has_value();
     if (!result.best) continue;
     seconds += result.best->seconds;
@@ -303,6 +316,11 @@ void add_bench(CLI::App& app, Shared& shared, Action& action) {
   CLI::App* const command =
       app.add_subcommand("bench", "Throughput of every stage beside the machine's peaks");
   command->footer(kFooter);
+  command->add_option("--engine", options->engine, "reference, or cuda where it is part of the build")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_flag("--kernels", options->kernels, "Also every GPU kernel alone");
+  command->add_flag("--hopper", options->hopper, "Instead: the model of Hopper's tensor cores, one core");
   command->add_option("--model", options->model, "Preset")->type_name("NAME")->capture_default_str();
   command->add_option("--layer", options->layer, "swa, csa or hca")
       ->check(CLI::IsMember({"swa", "csa", "hca"}))
@@ -322,7 +340,6 @@ void add_bench(CLI::App& app, Shared& shared, Action& action) {
   command->add_option("--repeat", options->repeat, "Samples of every stage")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
-  command->add_flag("--hopper", options->hopper, "Instead: the model of Hopper's tensor cores, one core");
   command->add_option("--baseline-tokens", options->baseline_tokens, "Tokens of the scalar baseline; 0: none")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();

@@ -7,6 +7,9 @@
 namespace dsv4::cli {
 namespace {
 
+/// kv and score of a channel: read, published and written to the state.
+constexpr double kStateBytes = 3 * 8;
+
 /// Sums over the rows of a step.
 struct Sums {
   double tokens = 0;
@@ -53,13 +56,14 @@ std::array<StageWork, kStageCount> stage_work(const RunConfig& config, const Ste
   at(Stage::q_up).flop = 2 * t * g.q_lora * q_width;
   at(Stage::kv_window).flop = 2 * t * g.dim * kHeadDim;
   at(Stage::compress_project).flop = 4 * t * g.dim * channels;
-  at(Stage::compress_state).bytes = sums.state_rows * channels * 16;
+  at(Stage::compress_state).bytes = sums.state_rows * channels * kStateBytes;
   at(Stage::compress_pool).bytes = sums.closed * (pool_rows * 8 + 4) * kHeadDim;
-  at(Stage::compress_finish).bytes = sums.closed * (kHeadDim * 6 + layout::kKvRowBytes);
+  at(Stage::compress_finish).bytes =
+      sums.closed * (kHeadDim * 6 + kNopeDim + 2 * kRopeDim + layout::kKvScales + 2 * layout::kKvRowBytes);
   at(Stage::indexer_project).flop = 4 * t * g.dim * index_channels;
-  at(Stage::indexer_state).bytes = sums.state_rows * index_channels * 16;
+  at(Stage::indexer_state).bytes = sums.state_rows * index_channels * kStateBytes;
   at(Stage::indexer_pool).bytes = sums.closed * (8 * 8 + 4) * kIndexDim;
-  at(Stage::indexer_finish).bytes = sums.closed * (kIndexDim * 6 + layout::kIndexFp8RowBytes);
+  at(Stage::indexer_finish).bytes = sums.closed * (kIndexDim * 7 + 4 + 2 * layout::kIndexFp8RowBytes);
   at(Stage::indexer_query).flop =
       2 * t * (double(g.q_lora) * g.index_heads * kIndexDim + double(g.dim) * g.index_heads);
   at(Stage::indexer_score).flop = 2 * sums.visible * g.index_heads * (kIndexDim + 1.0);

@@ -10,6 +10,8 @@
 namespace dsv4::gpu {
 namespace {
 
+constexpr int kHeld = 8;  // divides the rows of every window
+
 struct PoolProblem {
   const float* kv;              // [T, channels] of this step
   const float* score;           // [T, channels] of this step, without APE
@@ -34,27 +36,49 @@ __device__ float kv_of(const PoolProblem& p, std::int32_t source, int column) {
 }
 
 /// One thread an entry's channel; rows ascending in every sum. With overlap the first half of the rows, the
-/// previous window, reads columns [0, d), the second half columns [d, 2d).
-__global__ void pool_kernel(PoolProblem p) {
+/// previous window, reads columns [0, d), the second half columns [d, 2d). Up to kHeld rows are read once and held
+/// in registers; more are read twice, kHeld at a time.
+__global__ void __launch_bounds__(128) pool_kernel(PoolProblem p) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= p.entries * p.d) return;
   const std::int64_t entry = i / p.d;
   const int c = static_cast<int>(i % p.d);
   const std::int32_t* source = p.source + entry * p.rows;
-  const auto column = [&](int row) { return c + (p.rows > p.ratio && row >= p.ratio ? p.d : 0); };
+  const bool overlap = p.rows > p.ratio;
+  float score[kHeld];
+  const auto bring = [&](int first) {
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      const int row = first + k;
+      const std::int32_t from = source[row];
+      score[k] = from == kSkipRow ? __int_as_float(0xFF800000)
+                                  : score_of(p, from, row, c + (overlap && row >= p.ratio ? p.d : 0));
+    }
+  };
   float m = __int_as_float(0xFF800000);
-  for (int row = 0; row < p.rows; ++row) {
-    if (source[row] == kSkipRow) continue;
-    const float s = score_of(p, source[row], row, column(row));
-    m = s > m ? s : m;
+  for (int first = 0; first < p.rows; first += kHeld) {
+    bring(first);
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) m = score[k] > m ? score[k] : m;
   }
   float den = 0.0F;
   float acc = 0.0F;
-  for (int row = 0; row < p.rows; ++row) {
-    if (source[row] == kSkipRow) continue;
-    const float e = arith::exp(score_of(p, source[row], row, column(row)) - m);
-    den = den + e;
-    acc = arith::fma(e, kv_of(p, source[row], column(row)), acc);
+  for (int first = 0; first < p.rows; first += kHeld) {
+    if (p.rows > kHeld) bring(first);
+    float kv[kHeld];
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      const int row = first + k;
+      const std::int32_t from = source[row];
+      kv[k] = from == kSkipRow ? 0.0F : kv_of(p, from, c + (overlap && row >= p.ratio ? p.d : 0));
+      score[k] = arith::exp(score[k] - m);
+    }
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      if (source[first + k] == kSkipRow) continue;
+      den = den + score[k];
+      acc = arith::fma(score[k], kv[k], acc);
+    }
   }
   p.pooled[i] = __fdiv_rn(acc, den);
 }

@@ -10,12 +10,12 @@ void compress_project(const StageCall& call) {
   const std::int64_t tokens = engine.layout().tokens;
   const std::int64_t channels = compressor_channels(engine.kind(call.layer), ids.d);
   const DeviceCompressor& weights = compressor_weights(engine, call.layer, ids);
-  const Activations x{nullptr, nullptr, engine.input(call.layer, TensorId::hidden).as<std::uint16_t>(),
-                      engine.geometry().dim};
+  const WideOperand x = widen_rows({nullptr, nullptr, engine.input(call.layer, TensorId::hidden).as<std::uint16_t>()},
+                                   tokens, engine.geometry().dim, engine.memory(), engine.stream());
   const DeviceTensor kv = engine.publish(call.layer, ids.kv, DType::float32, {tokens, channels});
-  linear(x, tokens, weights.wkv, 0, channels, {nullptr, kv.as<float>(), channels}, engine.memory(), engine.stream());
+  linear(x, weights.wkv, {nullptr, kv.as<float>(), channels}, engine.memory(), engine.stream());
   const DeviceTensor score = engine.publish(call.layer, ids.score, DType::float32, {tokens, channels});
-  linear(x, tokens, weights.wgate, 0, channels, {nullptr, score.as<float>(), channels}, engine.memory(),
+  linear(x, weights.wgate, {nullptr, score.as<float>(), channels}, engine.memory(),
          engine.stream());
 }
 

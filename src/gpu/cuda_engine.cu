@@ -20,18 +20,20 @@ T* upload(DeviceMemory& memory, const std::string& name, const std::vector<T>& v
   return device;
 }
 
-DeviceMatrix upload(DeviceMemory& memory, const std::string& name, const Matrix& matrix, bool want_bf16) {
-  DeviceMatrix device;
-  device.rows = matrix.rows;
-  device.columns = matrix.columns;
-  if (matrix.format == Matrix::Format::fp8_block128 && !want_bf16) {
-    device.codes = upload(memory, name + ".codes", matrix.codes);
-    device.scales = upload(memory, name + ".scales", matrix.scales);
-  } else if (matrix.format == Matrix::Format::bf16) {
-    device.bf16 = upload(memory, name, matrix.bf16);
+/// A weight matrix as an operand: its stored form passes through buffers that all weights share.
+WideOperand upload(DeviceMemory& memory, const std::string& name, const Matrix& matrix, Widen form, cudaStream_t stream) {
+  const bool codes = matrix.format == Matrix::Format::fp8_block128;
+  if (codes != (form != Widen::bf16)) throw InternalError("cuda engine: weight " + name + " has the wrong form");
+  WideOperand device{memory.get<float>(name, wide_floats(matrix.rows, matrix.columns)), matrix.rows, matrix.columns,
+                     wide_stride(matrix.rows), nullptr};
+  if (!codes) {
+    widen_weights(device, form, upload(memory, "weights/stored_bf16", matrix.bf16), nullptr, stream);
   } else {
-    throw InternalError("cuda engine: weight " + name + " has the wrong form");
+    const std::uint8_t* scales = upload(memory, name + ".scales", matrix.scales);
+    widen_weights(device, form, upload(memory, "weights/stored_codes", matrix.codes), scales, stream);
+    if (form == Widen::codes) device.scales = scales;
   }
+  DSV4_CUDA(cudaStreamSynchronize(stream));  // before the next weight takes the buffers
   return device;
 }
 
@@ -209,33 +211,30 @@ const DeviceWeights& CudaEngine::weights(int layer) {
   const std::shared_ptr<const LayerWeights> host = weight_source_->layer(layer);
   const std::string prefix = "weights/" + two_digits(layer) + "/";
   DeviceWeights device;
-  device.wq_a = upload(memory_, prefix + "wq_a", host->wq_a, false);
-  device.wq_b = upload(memory_, prefix + "wq_b", host->wq_b, false);
-  device.wkv = upload(memory_, prefix + "wkv", host->wkv, false);
-  device.wo_b = upload(memory_, prefix + "wo_b", host->wo_b, false);
-  if (host->wo_a.format == Matrix::Format::bf16) {
-    device.wo_a = upload(memory_, prefix + "wo_a", host->wo_a, true);
-  } else {
-    device.wo_a = upload(memory_, prefix + "wo_a", host->wo_a, false);
-    device.wo_a.bf16 = memory_.get<std::uint16_t>(prefix + "wo_a.bf16",
-                                                  static_cast<std::size_t>(device.wo_a.rows * device.wo_a.columns));
-    dequantise(device.wo_a, stream_);
-  }
+  const auto matrix = [&](const std::string& part, const Matrix& from, Widen form) {
+    return upload(memory_, prefix + part, from, form, stream_);
+  };
+  device.wq_a = matrix("wq_a", host->wq_a, Widen::codes);
+  device.wq_b = matrix("wq_b", host->wq_b, Widen::codes);
+  device.wkv = matrix("wkv", host->wkv, Widen::codes);
+  device.wo_b = matrix("wo_b", host->wo_b, Widen::codes);
+  device.wo_a = matrix("wo_a", host->wo_a,
+                       host->wo_a.format == Matrix::Format::bf16 ? Widen::bf16 : Widen::scaled_to_bf16);
   device.q_norm = upload(memory_, prefix + "q_norm", host->q_norm);
   device.kv_norm = upload(memory_, prefix + "kv_norm", host->kv_norm);
   device.sink = upload(memory_, prefix + "attn_sink", host->attn_sink);
   const auto compressor = [&](const std::string& part, const CompressorWeights& from) {
     DeviceCompressor to;
-    to.wkv = upload(memory_, prefix + part + "wkv", from.wkv, true);
-    to.wgate = upload(memory_, prefix + part + "wgate", from.wgate, true);
+    to.wkv = matrix(part + "wkv", from.wkv, Widen::bf16);
+    to.wgate = matrix(part + "wgate", from.wgate, Widen::bf16);
     to.ape = upload(memory_, prefix + part + "ape", from.ape);
     to.norm = upload(memory_, prefix + part + "norm", from.norm);
     return to;
   };
   if (has_compressor(kind(layer))) device.compressor = compressor("compressor.", host->compressor);
   if (has_indexer(kind(layer))) {
-    device.indexer_wq_b = upload(memory_, prefix + "indexer.wq_b", host->indexer_wq_b, false);
-    device.weights_proj = upload(memory_, prefix + "indexer.weights_proj", host->indexer_weights_proj, true);
+    device.indexer_wq_b = matrix("indexer.wq_b", host->indexer_wq_b, Widen::codes);
+    device.weights_proj = matrix("indexer.weights_proj", host->indexer_weights_proj, Widen::bf16);
     device.indexer_compressor = compressor("indexer.compressor.", host->indexer_compressor);
   }
   slot = device;
@@ -374,18 +373,8 @@ RopeRows CudaEngine::token_rope(int layer) {
   const std::string prefix = yarn ? "step/rope_compress" : "step/rope_window";
   const auto count = static_cast<std::size_t>(layout_->tokens) * (kRopeDim / 2);
   RopeRows rows{memory_.get<float>(prefix + "/cos", count), memory_.get<float>(prefix + "/sin", count)};
-  float frequencies[kRopeDim / 2];
-  rope_frequencies(geometry(), kind(layer), frequencies);
-  rope_table(layout_->rows.position.device, layout_->tokens, frequencies, rows.cosines, rows.sines, stream_);
-  return rows;
-}
-
-RopeRows CudaEngine::entry_rope(int layer, const CompressorStep& step) {
-  const auto count = static_cast<std::size_t>(step.entries()) * (kRopeDim / 2);
-  RopeRows rows{memory_.get<float>("step/rope_entries/cos", count), memory_.get<float>("step/rope_entries/sin", count)};
-  float frequencies[kRopeDim / 2];
-  rope_frequencies(geometry(), kind(layer), frequencies);
-  rope_table(step.entry_position.device, step.entries(), frequencies, rows.cosines, rows.sines, stream_);
+  rope_table(layout_->rows.position.device, layout_->tokens, rope_frequencies(geometry(), kind(layer)), rows.cosines,
+             rows.sines, stream_);
   return rows;
 }
 

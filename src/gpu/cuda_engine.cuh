@@ -38,20 +38,20 @@ struct CacheMemory {
 };
 
 struct DeviceCompressor {
-  DeviceMatrix wkv, wgate;
+  WideOperand wkv, wgate;
   float* ape = nullptr;
   std::uint16_t* norm = nullptr;
 };
 
 struct DeviceWeights {
-  DeviceMatrix wq_a, wq_b, wkv, wo_a, wo_b, indexer_wq_b, weights_proj;
+  WideOperand wq_a, wq_b, wkv, wo_a, wo_b, indexer_wq_b, weights_proj;
   std::uint16_t* q_norm = nullptr;
   std::uint16_t* kv_norm = nullptr;
   float* sink = nullptr;
   DeviceCompressor compressor, indexer_compressor;
 };
 
-/// cos and sin for the rows of a step, [rows, 32] each.
+/// cos and sin for the tokens of a step, [tokens, 32] each.
 struct RopeRows {
   float* cosines = nullptr;
   float* sines = nullptr;
@@ -107,7 +107,6 @@ class CudaEngine : public Engine {
   /// An int32 tensor [n] that already has its values on the host.
   void publish_ints(int layer, TensorId id, const Ints& values);
   RopeRows token_rope(int layer);
-  RopeRows entry_rope(int layer, const CompressorStep& step);
   /// Notes that a stage wrote rows into a cache: those of noted_rows(). Their bytes are rows of `bytes`
   /// [count, row_bytes] on the device, which is copied, so that later changes of it do not matter.
   void note_writes(int layer, Stage stage, Cache cache, const std::byte* bytes, std::int64_t count,

@@ -1,6 +1,6 @@
-#include "arith/ue8m0.hpp"
 #include "gpu/check.cuh"
 #include "gpu/index_row.cuh"
+#include "gpu/row_device.cuh"
 #include "model/layout.hpp"
 
 namespace dsv4::gpu {
@@ -13,27 +13,85 @@ __global__ void widen_scales_kernel(const std::uint8_t* bytes, float* scales, st
   if (i < n) scales[i] = arith::ue8m0_to_f32(bytes[i]);
 }
 
-/// One thread a byte.
-__global__ void pack_fp8_kernel(const std::uint8_t* codes, const float* scales, std::uint8_t* bytes, std::int64_t rows) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= rows * layout::kIndexFp8RowBytes) return;
-  const std::int64_t row = i / layout::kIndexFp8RowBytes;
-  const int b = static_cast<int>(i % layout::kIndexFp8RowBytes);
-  bytes[i] = b < layout::kIndexFp8ValueBytes
-                 ? codes[row * kIndexDim + b]
-                 : static_cast<std::uint8_t>(arith::to_bits(scales[row]) >> (8 * (b - layout::kIndexFp8ValueBytes)));
-}
+constexpr int kWarps = 4;  // a block
 
-__global__ void pack_fp4_kernel(const std::uint8_t* codes, const std::uint8_t* scales, std::uint8_t* bytes,
-                                std::int64_t rows) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= rows * layout::kIndexFp4RowBytes) return;
-  const std::int64_t row = i / layout::kIndexFp4RowBytes;
-  const int b = static_cast<int>(i % layout::kIndexFp4RowBytes);
-  const std::uint8_t* pair = codes + row * kIndexDim + 2 * b;
-  bytes[i] = b < layout::kIndexFp4ValueBytes
-                 ? static_cast<std::uint8_t>(pair[0] | (pair[1] << 4))
-                 : scales[row * layout::kIndexFp4ScaleBytes + b - layout::kIndexFp4ValueBytes];
+struct IndexKeyProblem {
+  IndexKeySource source;
+  Frequencies frequencies;
+  float eps;
+  bool rotate;
+  std::int64_t rows;
+  CacheMemory cache;
+  std::uint16_t* entry;
+  std::uint8_t* codes;  // [rows, 128], one a byte
+  void* scales;         // f32 [rows, 1] or ue8m0 [rows, 4]
+  std::uint8_t* bytes;  // [rows, 132 or 68]
+};
+
+/// One warp a row; lane holds elements lane + 32 j.
+template <bool kFp4>
+__global__ void __launch_bounds__(32 * kWarps) index_key_kernel(IndexKeyProblem p) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (row >= p.rows) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  constexpr int kValueBytes = kFp4 ? layout::kIndexFp4ValueBytes : layout::kIndexFp8ValueBytes;
+  constexpr int kRowBytes = kFp4 ? layout::kIndexFp4RowBytes : layout::kIndexFp8RowBytes;
+  float x[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) x[j] = round_bf16(p.source.pooled[row * kIndexDim + lane + 32 * j]);
+  norm_row(x, p.source.norm, p.eps, lane);
+  rope_row(x, p.source.position[row], p.frequencies, lane);
+  if (p.rotate) hadamard_row(x, lane);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) p.entry[row * kIndexDim + lane + 32 * j] = arith::f32_to_bf16(x[j]);
+
+  std::uint8_t* const bytes = p.bytes + row * kRowBytes;
+  const std::int32_t slot = p.source.slot[row];
+  std::uint8_t* values = nullptr;  // of the slot
+  std::uint8_t* slot_scales = nullptr;
+  if (slot >= 0) {
+    auto* const page = reinterpret_cast<std::uint8_t*>(p.cache.data + slot / p.cache.page_rows * p.cache.pitch);
+    const std::int64_t offset = slot % p.cache.page_rows;
+    values = page + offset * kValueBytes;
+    slot_scales = page + std::int64_t{p.cache.page_rows} * kValueBytes + offset * (kRowBytes - kValueBytes);
+  }
+  const auto put = [&](std::uint8_t* in_slot, int at, std::uint8_t byte) {
+    bytes[at] = byte;
+    if (in_slot != nullptr) *in_slot = byte;
+  };
+  std::uint8_t scale_byte = 0;  // lane b < 4 holds byte b of the row's scales
+  if constexpr (kFp4) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const std::uint8_t scale = block_scale(larger(0.0F, fabsf(x[j])), kAmaxFloorE2m1, 6.0F);
+      const std::uint8_t code = arith::f32_to_e2m1(x[j] * arith::ue8m0_inverse(scale));
+      if (lane == j) scale_byte = scale;
+      p.codes[row * kIndexDim + lane + 32 * j] = code;
+      const std::uint32_t high = __shfl_down_sync(0xFFFFFFFFU, std::uint32_t{code}, 1);
+      const int at = 16 * j + lane / 2;
+      if (lane % 2 == 0) put(values != nullptr ? values + at : nullptr, at, static_cast<std::uint8_t>(code | high << 4));
+    }
+    if (lane < 4) static_cast<std::uint8_t*>(p.scales)[row * 4 + lane] = scale_byte;
+  } else {
+    float amax = 0.0F;
+#pragma unroll
+    for (const float v : x) amax = larger(amax, fabsf(v));
+    const std::uint8_t scale = block_scale(amax, kAmaxFloorE4m3, 448.0F);
+    const float inverse = arith::ue8m0_inverse(scale);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int at = lane + 32 * j;
+      const std::uint8_t code = arith::f32_to_e4m3(x[j] * inverse);
+      p.codes[row * kIndexDim + at] = code;
+      put(values != nullptr ? values + at : nullptr, at, code);
+    }
+    const float wide = arith::ue8m0_to_f32(scale);
+    if (lane == 0) static_cast<float*>(p.scales)[row] = wide;
+    scale_byte = static_cast<std::uint8_t>(arith::to_bits(wide) >> (8 * (lane % 4)));
+  }
+  if (lane < kRowBytes - kValueBytes) {
+    put(slot_scales != nullptr ? slot_scales + lane : nullptr, kValueBytes + lane, scale_byte);
+  }
 }
 
 }  // namespace
@@ -62,19 +120,31 @@ void publish_index_rows(CudaEngine& engine, int layer, const IndexRowTensors& id
   DSV4_LAUNCHED("widen_scales_kernel");
 }
 
-void pack_index_rows(CudaEngine& engine, int layer, const IndexRowTensors& ids, const DeviceTensor& bytes) {
-  const std::int64_t rows = bytes.shape[0];
+void publish_index_keys(CudaEngine& engine, int layer, const IndexKeySource& source, std::int64_t rows,
+                        const CacheMemory& cache) {
+  const bool fp4 = engine.profile().get<IndexCache>() == IndexCache::fp4;
+  IndexKeyProblem p{};
+  p.source = source;
+  p.frequencies = rope_frequencies(engine.geometry(), engine.kind(layer));
+  p.eps = engine.geometry().eps;
+  p.rotate = engine.profile().get<IndexRotation>() == IndexRotation::both;
+  p.rows = rows;
+  p.cache = cache;
+  p.entry = engine.publish(layer, TensorId::indexer_entry, DType::bfloat16, {rows, kIndexDim}).as<std::uint16_t>();
+  p.codes = engine.publish(layer, TensorId::indexer_codes, fp4 ? DType::float4_e2m1fn : DType::float8_e4m3fn,
+                           {rows, kIndexDim}).as<std::uint8_t>();
+  p.scales = engine.publish(layer, TensorId::indexer_scales, fp4 ? DType::float8_e8m0fnu : DType::float32,
+                            {rows, fp4 ? kIndexDim / layout::kIndexFp4Block : 1}).data;
+  p.bytes = engine.publish(layer, TensorId::indexer_page_bytes, DType::uint8,
+                           {rows, cache.value_bytes + cache.scale_bytes}).as<std::uint8_t>();
   if (rows == 0) return;
-  const unsigned blocks = blocks_for(bytes.elements());
-  const auto* codes = engine.input(layer, ids.codes).as<std::uint8_t>();
-  const DeviceTensor& scales = engine.input(layer, ids.scales);
-  if (engine.profile().get<IndexCache>() == IndexCache::fp4) {
-    pack_fp4_kernel<<<blocks, 256, 0, engine.stream()>>>(codes, scales.as<std::uint8_t>(), bytes.as<std::uint8_t>(), rows);
-    DSV4_LAUNCHED("pack_fp4_kernel");
+  const auto blocks = static_cast<unsigned>((rows + kWarps - 1) / kWarps);
+  if (fp4) {
+    index_key_kernel<true><<<blocks, 32 * kWarps, 0, engine.stream()>>>(p);
   } else {
-    pack_fp8_kernel<<<blocks, 256, 0, engine.stream()>>>(codes, scales.as<float>(), bytes.as<std::uint8_t>(), rows);
-    DSV4_LAUNCHED("pack_fp8_kernel");
+    index_key_kernel<false><<<blocks, 32 * kWarps, 0, engine.stream()>>>(p);
   }
+  DSV4_LAUNCHED("index_key_kernel");
 }
 
 }  // namespace dsv4::gpu

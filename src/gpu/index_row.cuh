@@ -14,7 +14,17 @@ struct IndexRowTensors {
 void publish_index_rows(CudaEngine& engine, int layer, const IndexRowTensors& ids, const std::uint16_t* vectors,
                         std::vector<std::int64_t> shape);
 
-/// Packs published codes and scales of keys into page bytes [rows, 132 or 68].
-void pack_index_rows(CudaEngine& engine, int layer, const IndexRowTensors& ids, const DeviceTensor& bytes);
+/// What a step's index keys are made of, on the device.
+struct IndexKeySource {
+  const float* pooled;           ///< [rows, 128]
+  const std::uint16_t* norm;     ///< [128] bf16
+  const std::int32_t* position;  ///< [rows], of RoPE
+  const std::int32_t* slot;      ///< [rows], below 0: not inserted
+};
+
+/// The finish of index keys in one kernel: rounding to bf16, norm, RoPE, Hadamard where the profile has it,
+/// quantisation, the published tensors (indexer.finish), and the insert into a page of `cache`.
+void publish_index_keys(CudaEngine& engine, int layer, const IndexKeySource& source, std::int64_t rows,
+                        const CacheMemory& cache);
 
 }  // namespace dsv4::gpu

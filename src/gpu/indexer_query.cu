@@ -33,17 +33,17 @@ void indexer_query(const StageCall& call) {
   const DeviceTensor entry =
       engine.publish(call.layer, TensorId::query_entry, DType::bfloat16, {tokens, heads, kIndexDim});
   auto* q = entry.as<std::uint16_t>();
-  linear(quantised_latent(engine, call.layer), tokens, weights.indexer_wq_b, 0, width, {q, nullptr, width},
-         engine.memory(), engine.stream());
+  linear(quantised_latent(engine, call.layer), weights.indexer_wq_b, {q, nullptr, width}, engine.memory(),
+         engine.stream());
   const RopeRows table = engine.token_rope(call.layer);
   rope(q, q, tokens, heads, kIndexDim, table.cosines, table.sines, false, engine.stream());
   if (engine.profile().get<IndexRotation>() == IndexRotation::both) hadamard(q, q, tokens * heads, engine.stream());
   publish_index_rows(engine, call.layer, {TensorId::query_codes, TensorId::query_scales}, q, {tokens, heads});
 
   auto* projected = engine.memory().get<std::uint16_t>("scratch/index_weights", static_cast<std::size_t>(tokens) * heads);
-  const Activations x{nullptr, nullptr, engine.input(call.layer, TensorId::hidden).as<std::uint16_t>(),
-                      engine.geometry().dim};
-  linear(x, tokens, weights.weights_proj, 0, heads, {projected, nullptr, heads}, engine.memory(), engine.stream());
+  const WideOperand x = widen_rows({nullptr, nullptr, engine.input(call.layer, TensorId::hidden).as<std::uint16_t>()},
+                                   tokens, engine.geometry().dim, engine.memory(), engine.stream());
+  linear(x, weights.weights_proj, {projected, nullptr, heads}, engine.memory(), engine.stream());
   const DeviceTensor out = engine.publish(call.layer, TensorId::query_weights, DType::float32, {tokens, heads});
   const bool fp4 = engine.profile().get<IndexCache>() == IndexCache::fp4;
   const auto c = static_cast<float>(1.0 / std::sqrt(static_cast<double>(kIndexDim) * heads));

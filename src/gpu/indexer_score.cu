@@ -1,20 +1,16 @@
 /// indexer.score: ReLU(q . k) weighted over heads, visible entries only (docs/numerics.md 13, 18).
-#include "arith/bf16.hpp"
-#include "arith/e2m1.hpp"
-#include "arith/e4m3.hpp"
-#include "arith/ue8m0.hpp"
 #include "gpu/check.cuh"
 #include "gpu/cuda_engine.cuh"
-#include "gpu/dot_tile.cuh"
+#include "gpu/row_device.cuh"
 #include "model/layout.hpp"
 
 namespace dsv4::gpu {
 namespace {
 
-constexpr int kKeys = 32;   // a tile
-constexpr int kHeads = 64;  // a pass: four warps of 16
-constexpr int kThreads = 128;
-using Form = LaneMajor<kIndexDim>;
+constexpr int kKeys = 32;   // of a warp's tile
+constexpr int kHeads = 32;  // a pass
+constexpr int kWarps = 4;   // a block
+constexpr int kThreads = 32 * kWarps;
 
 struct ScoreProblem {
   const std::uint8_t* query_codes;
@@ -29,126 +25,216 @@ struct ScoreProblem {
   float* scores;       // [T, width]
 };
 
+/// Elements l, l + 32, l + 64 and l + 96 of a vector: the terms of lane l (section 5).
 template <bool kFp4>
-__device__ float query_value(const ScoreProblem& p, std::int64_t token, int head, int element) {
+__device__ float4 query_terms(const ScoreProblem& p, std::int64_t token, int head, int l) {
   const std::int64_t row = token * p.heads + head;
-  const std::uint8_t code = p.query_codes[row * kIndexDim + element];
-  if constexpr (!kFp4) return arith::e4m3_to_f32(code);
-  const auto* scales = static_cast<const std::uint8_t*>(p.query_scales);
-  return arith::e2m1_to_f32(code) * arith::ue8m0_to_f32(scales[row * 4 + element / 32]);
+  const std::uint8_t* codes = p.query_codes + row * kIndexDim + l;
+  float x[4];
+  if constexpr (!kFp4) {
+    arith::e4m3x4_to_f32(codes[0] | codes[32] << 8 | codes[64] << 16 | std::uint32_t{codes[96]} << 24, x);
+  } else {
+    const auto* scales = static_cast<const std::uint8_t*>(p.query_scales) + row * 4;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[j] = arith::e2m1_to_f32(codes[32 * j]) * arith::ue8m0_to_f32(scales[j]);
+  }
+  return make_float4(x[0], x[1], x[2], x[3]);
+}
+
+/// Where the row of an entry lies.
+struct IndexKeyPlace {
+  const std::uint8_t* values;
+  const std::uint8_t* scales;
+};
+
+__device__ IndexKeyPlace index_key_place(const CacheMemory& cache, const std::int32_t* table, int entry) {
+  const auto* page = reinterpret_cast<const std::uint8_t*>(cache.data + table[entry / cache.page_rows] * cache.pitch);
+  const int offset = entry % cache.page_rows;
+  return {page + offset * cache.value_bytes, page + cache.page_rows * cache.value_bytes + offset * cache.scale_bytes};
 }
 
 template <bool kFp4>
-__device__ float key_value(const CacheMemory& cache, std::int64_t slot, int element) {
-  const auto* page = reinterpret_cast<const std::uint8_t*>(cache.data + slot / cache.page_rows * cache.pitch);
-  const std::int64_t offset = slot % cache.page_rows;
-  if constexpr (!kFp4) return arith::e4m3_to_f32(page[offset * cache.value_bytes + element]);
-  const std::uint8_t pair = page[offset * cache.value_bytes + element / 2];
-  const std::uint8_t code = element % 2 == 0 ? pair & 15 : pair >> 4;
-  const std::uint8_t scale =
-      page[std::int64_t{cache.page_rows} * cache.value_bytes + offset * cache.scale_bytes + element / 32];
-  return arith::e2m1_to_f32(code) * arith::ue8m0_to_f32(scale);
-}
-
-__device__ float key_scale(const CacheMemory& cache, std::int64_t slot) {
-  const std::byte* page = cache.data + slot / cache.page_rows * cache.pitch;
-  const std::byte* at = page + std::int64_t{cache.page_rows} * cache.value_bytes + slot % cache.page_rows * cache.scale_bytes;
-  std::uint32_t bits = 0;
-  for (int i = 0; i < 4; ++i) bits |= static_cast<std::uint32_t>(at[i]) << (8 * i);
-  return arith::from_bits(bits);
-}
-
-__device__ float round_bf16(float x) { return arith::bf16_to_f32(arith::f32_to_bf16(x)); }
-
-/// A block scores 32 entries for one token. The head sum is dot32 over heads: its 32 lane sums are kept over the
-/// passes of 64 heads (lanes h mod 32, heads ascending) and added as a tree at the end. With kBf16 (section 18)
-/// every step is rounded to bf16 and the head sum is sum32.
-template <bool kFp4, bool kBf16>
-__global__ void __launch_bounds__(kThreads) score_kernel(ScoreProblem p) {
-  extern __shared__ float shared[];
-  float* queries = shared;                              // [64][stride]
-  float* keys = queries + kHeads * Form::kStride;       // [32][stride]
-  float* dots = keys + kKeys * Form::kStride;           // [64][33]
-  float* lanes = dots + kHeads * (kKeys + 1);           // [32 head lanes][33]
-  __shared__ std::int64_t slots[kKeys];
-  const std::int64_t token = blockIdx.y;
-  const std::int32_t position = p.position[token];
-  const int visible = position < 0 ? 0 : (position + 1) / 4;
-  const int first = static_cast<int>(blockIdx.x) * kKeys;
-  if (first >= visible) return;
-  const int thread = static_cast<int>(threadIdx.x);
-  if (thread < kKeys) {
-    const int entry = first + thread;
-    const std::int32_t* table = p.tables + p.table_offset[token];
-    slots[thread] = entry < visible ? std::int64_t{table[entry / p.cache.page_rows]} * p.cache.page_rows + entry % p.cache.page_rows : -1;
-  }
-  __syncthreads();
-  for (int i = thread; i < kKeys * kIndexDim; i += kThreads) {
-    const std::int64_t slot = slots[i / kIndexDim];
-    keys[i / kIndexDim * Form::kStride + Form::at(i % kIndexDim)] = slot < 0 ? 0.0F : key_value<kFp4>(p.cache, slot, i % kIndexDim);
-  }
-  for (int i = thread; i < 32 * (kKeys + 1); i += kThreads) lanes[i] = 0.0F;
-
-  for (int head0 = 0; head0 < p.heads; head0 += kHeads) {
-    const int count = min(kHeads, p.heads - head0);
-    __syncthreads();
-    for (int i = thread; i < kHeads * kIndexDim; i += kThreads) {
-      const int head = i / kIndexDim;
-      queries[head * Form::kStride + Form::at(i % kIndexDim)] =
-          head < count ? query_value<kFp4>(p, token, head0 + head, i % kIndexDim) : 0.0F;
-    }
-    __syncthreads();
-    const int warp = thread / 32;
-    const int row = warp * 16 + thread % 32 / 8;
-    const int column = thread % 8;
-    if (warp * 16 < count) {
-      float t[16];
-      dot_tile<kIndexDim>(queries, keys, row, column, t);
+__device__ float4 key_terms(const IndexKeyPlace& place, int l) {
+  const std::uint8_t* row = place.values;
+  float x[4];
+  if constexpr (!kFp4) {
+    arith::e4m3x4_to_f32(row[l] | row[l + 32] << 8 | row[l + 64] << 16 | std::uint32_t{row[l + 96]} << 24, x);
+  } else {
 #pragma unroll
-      for (int k = 0; k < 16; ++k) dots[(row + k / 4 * 4) * (kKeys + 1) + column + k % 4 * 8] = t[k];
+    for (int j = 0; j < 4; ++j) {
+      const std::uint8_t pair = row[(l + 32 * j) / 2];
+      x[j] = arith::e2m1_to_f32(l % 2 == 0 ? pair & 15 : pair >> 4) * arith::ue8m0_to_f32(place.scales[j]);
     }
-    __syncthreads();
-    // Head lane l takes heads l and l + 32 of this pass; threads share out (lane, key).
-    for (int i = thread; i < 32 * kKeys; i += kThreads) {
-      const int lane = i / kKeys;
-      const int key = i % kKeys;
-      float sum = lanes[lane * (kKeys + 1) + key];
-      for (int head = lane; head < count; head += 32) {
-        float t = dots[head * (kKeys + 1) + key];
-        if constexpr (kBf16) t = round_bf16(t);
-        t = t > 0.0F ? t : 0.0F;
-        const float w = p.weights[token * p.heads + head0 + head];
-        if constexpr (kBf16) {
-          sum = sum + round_bf16(t * w);
-        } else {
-          sum = arith::fma(t, w, sum);
+  }
+  return make_float4(x[0], x[1], x[2], x[3]);
+}
+
+__device__ float f32_at(const std::uint8_t* at) {
+  return arith::from_bits(at[0] | at[1] << 8 | at[2] << 16 | std::uint32_t{at[3]} << 24);
+}
+
+__device__ const std::uint8_t* pointer_of(const std::uint8_t* mine, int lane) {
+  return reinterpret_cast<const std::uint8_t*>(
+      __shfl_sync(0xFFFFFFFFU, reinterpret_cast<unsigned long long>(mine), lane));
+}
+
+/// Where lane l's four terms lie: lanes of one residue mod 8 belong to one thread, which visits them in the order
+/// 0, 16, 8, 24 (plus the residue) of the tree.
+__device__ int visit(int l) {
+  const int m = l / 8;
+  return (m & 1) << 1 | m >> 1;
+}
+
+constexpr int kGroup = 8;                         // threads that share a dot, one a residue; and heads of each
+constexpr int kSliceStride = 20;                  // floats of one residue of a query; the gap spreads banks
+constexpr int kQueryStride = kGroup * kSliceStride + 4;
+constexpr int kLaneStride = kHeads + 1;
+
+/// dot32 of eight query heads with two keys, as far as one residue goes: the tree down to s = 8.
+/// q[head][4 * visit + term]; the keys lie one after the other.
+__device__ __forceinline__ void residue_dots(const float (&q)[kGroup][16], const float* keys, float (&out)[2][kGroup]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float lanes[2][2][kGroup];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int at = 2 * half + k;
+#pragma unroll
+      for (int key = 0; key < 2; ++key) {
+        const float4 y = *reinterpret_cast<const float4*>(keys + key * kIndexDim + 32 * at);
+#pragma unroll
+        for (int h = 0; h < kGroup; ++h) {
+          float sum = arith::fma(q[h][4 * at], y.x, 0.0F);
+          sum = arith::fma(q[h][4 * at + 1], y.y, sum);
+          sum = arith::fma(q[h][4 * at + 2], y.z, sum);
+          lanes[k][key][h] = arith::fma(q[h][4 * at + 3], y.w, sum);
         }
       }
-      lanes[lane * (kKeys + 1) + key] = sum;
+    }
+#pragma unroll
+    for (int key = 0; key < 2; ++key) {
+#pragma unroll
+      for (int h = 0; h < kGroup; ++h) {
+        const float pair = lanes[0][key][h] + lanes[1][key][h];  // s = 16
+        out[key][h] = half == 0 ? pair : out[key][h] + pair;     // s = 8
+      }
     }
   }
-  __syncthreads();
-  for (int s = 16; s > 0; s /= 2) {
-    for (int i = thread; i < s * kKeys; i += kThreads) {
-      const int at = i / kKeys * (kKeys + 1) + i % kKeys;
-      lanes[at] = lanes[at] + lanes[at + s * (kKeys + 1)];
+}
+
+/// The last three levels of the tree over the eight threads of a group; thread r ends with the dot of head r.
+__device__ __forceinline__ float whole_dot(float (&part)[kGroup], int r) {
+#pragma unroll
+  for (int level = 0; level < 3; ++level) {
+    const int s = 4 >> level;
+    const bool high = (r & s) != 0;
+#pragma unroll
+    for (int h = 0; h < 4; ++h) {
+      if (h >= s) continue;
+      const float keep = high ? part[h + s] : part[h];
+      const float give = high ? part[h] : part[h + s];
+      part[h] = keep + __shfl_xor_sync(0xFFFFFFFFU, give, s);
+    }
+  }
+  return part[0];
+}
+
+/// A warp scores 32 entries for one token. A thread holds eight heads' terms of the lanes of one residue mod 8 in
+/// registers; the eight threads of a group then share out the eight heads, so that lane h mod 32 holds head h, as
+/// the head sum (dot32 over heads, or with kBf16 sum32 of bf16 products, section 18) wants it.
+template <bool kFp4, bool kBf16>
+__global__ void __launch_bounds__(kThreads) score_kernel(ScoreProblem p) {
+  extern __shared__ float4 shared[];
+  float* const queries = reinterpret_cast<float*>(shared);  // [32][kQueryStride]
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float* const keys = queries + kHeads * kQueryStride + warp * kKeys * kIndexDim;                   // [32][128]
+  float* const sums = queries + kHeads * kQueryStride + kWarps * kKeys * kIndexDim + warp * kKeys * kLaneStride;
+  const std::int64_t token = blockIdx.x;
+  const std::int32_t position = p.position[token];
+  const int visible = position < 0 ? 0 : (position + 1) / 4;
+  if (static_cast<int>(blockIdx.y) * kWarps * kKeys >= visible) return;
+  const int first = (static_cast<int>(blockIdx.y) * kWarps + warp) * kKeys;
+  const bool busy = first < visible;  // others only help to bring queries
+
+  IndexKeyPlace place{};  // of the entry whose number in the tile is the thread's lane
+  if (first + lane < visible) place = index_key_place(p.cache, p.tables + p.table_offset[token], first + lane);
+  if (busy) {
+#pragma unroll 4
+    for (int key = 0; key < kKeys; ++key) {
+      const IndexKeyPlace at{pointer_of(place.values, key), pointer_of(place.scales, key)};
+      const float4 terms = at.values == nullptr ? make_float4(0.0F, 0.0F, 0.0F, 0.0F) : key_terms<kFp4>(at, lane);
+      *reinterpret_cast<float4*>(keys + key * kIndexDim + 32 * visit(lane) + 4 * (lane % kGroup)) = terms;
+      sums[key * kLaneStride + lane] = 0.0F;
+    }
+  }
+
+  for (int head0 = 0; head0 < p.heads; head0 += kHeads) {
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kHeads * 32; i += kThreads) {
+      const int head = i / 32;
+      const int l = i % 32;
+      const float4 terms = head0 + head < p.heads ? query_terms<kFp4>(p, token, head0 + head, l)
+                                                  : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+      *reinterpret_cast<float4*>(queries + head * kQueryStride + l % kGroup * kSliceStride + 4 * visit(l)) = terms;
     }
     __syncthreads();
+    if (!busy) continue;
+    const int r = lane % kGroup;
+    float q[kGroup][16];
+#pragma unroll
+    for (int h = 0; h < kGroup; ++h) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        *reinterpret_cast<float4*>(&q[h][4 * i]) = *reinterpret_cast<const float4*>(
+            queries + (lane / kGroup * kGroup + h) * kQueryStride + r * kSliceStride + 4 * i);
+      }
+    }
+    const bool real = head0 + lane < p.heads;
+    const float w = real ? p.weights[token * p.heads + head0 + lane] : 0.0F;
+#pragma unroll 1
+    for (int key0 = 0; key0 < kKeys; key0 += 2) {
+      float parts[2][kGroup];
+      residue_dots(q, keys + key0 * kIndexDim + 4 * r, parts);
+#pragma unroll
+      for (int key = 0; key < 2; ++key) {
+        float dot = whole_dot(parts[key], r);
+        float* const sum = sums + (key0 + key) * kLaneStride + lane;
+        if constexpr (kBf16) dot = round_bf16(dot);
+        dot = dot > 0.0F ? dot : 0.0F;
+        const float next = kBf16 ? *sum + round_bf16(dot * w) : arith::fma(dot, w, *sum);
+        if (real) *sum = next;
+      }
+    }
   }
-  if (thread < kKeys && slots[thread] >= 0) {
-    float score = lanes[thread];
-    if constexpr (kBf16) score = round_bf16(score);
-    if constexpr (!kFp4) score = score * key_scale(p.cache, slots[thread]);
-    p.scores[token * p.width + first + thread] = score;
+  if (!busy) return;
+  __syncwarp();
+  float lanes[32];  // of the key whose number is the thread's lane
+#pragma unroll
+  for (int l = 0; l < 32; ++l) lanes[l] = sums[lane * kLaneStride + l];
+#pragma unroll
+  for (int level = 0; level < 5; ++level) {
+    const int s = 16 >> level;
+#pragma unroll
+    for (int l = 0; l < 16; ++l) {
+      if (l < s) lanes[l] = lanes[l] + lanes[l + s];
+    }
   }
+  if (place.values == nullptr) return;
+  float score = lanes[0];
+  if constexpr (kBf16) score = round_bf16(score);
+  if constexpr (!kFp4) score = score * f32_at(place.scales);
+  p.scores[token * p.width + first + lane] = score;
 }
 
 template <bool kFp4, bool kBf16>
 void launch(const ScoreProblem& p, std::int64_t tokens, cudaStream_t stream) {
-  const int bytes = static_cast<int>(sizeof(float)) * ((kHeads + kKeys) * Form::kStride + (kHeads + 32) * (kKeys + 1));
-  DSV4_CUDA(cudaFuncSetAttribute(score_kernel<kFp4, kBf16>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  const dim3 grid(static_cast<unsigned>((p.width + kKeys - 1) / kKeys), static_cast<unsigned>(tokens));
-  score_kernel<kFp4, kBf16><<<grid, kThreads, static_cast<std::size_t>(bytes), stream>>>(p);
+  constexpr int kFloats = kHeads * kQueryStride + kWarps * kKeys * (kIndexDim + kLaneStride);
+  constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
+  constexpr int kBlockKeys = kWarps * kKeys;
+  DSV4_CUDA(cudaFuncSetAttribute(score_kernel<kFp4, kBf16>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>((p.width + kBlockKeys - 1) / kBlockKeys));
+  score_kernel<kFp4, kBf16><<<grid, kThreads, kBytes, stream>>>(p);
   DSV4_LAUNCHED("score_kernel");
 }
 

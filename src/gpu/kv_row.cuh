@@ -6,19 +6,24 @@
 
 namespace dsv4::gpu {
 
-/// Tensors made from bf16 rows [rows, 512].
+/// What the rows are made of, on the device: bf16 values, or f32 values that are rounded to bf16 first.
+struct KvRowSource {
+  const std::uint16_t* bf16;      ///< [rows, 512], or null
+  const float* f32;               ///< [rows, 512], or null
+  const std::uint16_t* norm;      ///< [512] bf16
+  const std::int32_t* position;   ///< [rows], of RoPE
+  const std::int32_t* slot;       ///< [rows], below 0: not inserted
+};
+
+/// The tensors that are published.
 struct KvRowTensors {
+  std::optional<TensorId> normed;  ///< before RoPE
+  TensorId row;                    ///< after RoPE
   TensorId codes, rope, scales, page_bytes;
 };
 
-/// Quantises `kv` [rows, 512], publishes codes, rope, scales and page_bytes, and writes every row with a slot
-/// >= 0 into the pages of `cache`. `slots` is on the device.
-void publish_kv_rows(CudaEngine& engine, int layer, const KvRowTensors& ids, const std::uint16_t* kv,
-                     std::int64_t rows, const CacheMemory& cache, const std::int32_t* slots);
-
-/// Writes rows of value bytes then scale bytes [rows, value_bytes + scale_bytes] to their slots; slots below 0
-/// are left out.
-void write_rows(const std::byte* bytes, std::int64_t rows, const CacheMemory& cache, const std::int32_t* slots,
-                cudaStream_t stream);
+/// Norm, RoPE and FP8 quantisation of every row, its tensors, and its insert into a page of `cache`, in one kernel.
+void publish_kv_rows(CudaEngine& engine, int layer, const KvRowTensors& ids, const KvRowSource& source,
+                     std::int64_t rows, const CacheMemory& cache);
 
 }  // namespace dsv4::gpu

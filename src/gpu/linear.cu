@@ -1,3 +1,7 @@
+#include "gpu/linear.cuh"
+
+#include <cuda_pipeline_primitives.h>
+
 #include <algorithm>
 
 #include "arith/bf16.hpp"
@@ -5,193 +9,348 @@
 #include "arith/fma.hpp"
 #include "arith/ue8m0.hpp"
 #include "gpu/check.cuh"
-#include "gpu/linear.cuh"
+#include "model/error.hpp"
 
 namespace dsv4::gpu {
 namespace {
 
-constexpr int kBlock = 128;  // of K, section 6
-constexpr int kStep = 16;    // columns staged in shared memory at a time
+constexpr int kBlock = 128;             // of K, section 6
+constexpr int kStep = 16;               // of K, staged in shared memory at a time
+constexpr int kStages = 4;              // steps on their way
+constexpr std::int64_t kReach = 256;    // rows that a tile may read behind the last one
+constexpr std::int64_t kEnough = 264;   // tiles that keep the device busy
 
 /// What a kernel instance needs, by value.
 struct Problem {
-  Activations x;
-  const std::uint8_t* w_codes;
-  const std::uint8_t* w_scales;
-  const std::uint16_t* w_bf16;
-  std::int64_t tokens, rows, columns, first_row;
+  WideOperand x, w;
+  std::int64_t tokens, rows, columns;  // of one group
+  int groups;
+  std::int64_t parts, part_blocks;  // K blocks fall into parts, one for each tile of grid.z
   Product out;
-  float* blocks;  // [K blocks, tokens, rows]: block sums of a split product, or null
+  float* sums;  // [groups, K blocks, tokens, rows]: block sums of a split product, or null
+
+  __host__ __device__ std::int64_t k_blocks() const { return (columns + kBlock - 1) / kBlock; }
+  __device__ float scale(std::int64_t t, std::int64_t n, std::int64_t block) const {
+    if (x.scales == nullptr) return 1.0F;
+    return arith::ue8m0_to_f32(x.scales[t * k_blocks() + block]) *
+           arith::ue8m0_to_f32(w.scales[n / kBlock * k_blocks() + block]);
+  }
+  __device__ float* sum_at(int group, std::int64_t block, std::int64_t t, std::int64_t n) const {
+    return sums + ((group * k_blocks() + block) * tokens + t) * rows + n;
+  }
+  /// Four columns; rows of the output are vectors of four.
+  __device__ void store(int group, std::int64_t t, std::int64_t n, float4 value) const {
+    const std::int64_t at = t * out.row_stride + group * rows + n;
+    if (out.f32 != nullptr) {
+      *reinterpret_cast<float4*>(out.f32 + at) = value;
+    } else {
+      const auto pair = [](float low, float high) {
+        return std::uint32_t{arith::f32_to_bf16(low)} | std::uint32_t{arith::f32_to_bf16(high)} << 16;
+      };
+      *reinterpret_cast<uint2*>(out.bf16 + at) = make_uint2(pair(value.x, value.y), pair(value.z, value.w));
+    }
+  }
+  __device__ void store(int group, std::int64_t t, std::int64_t n, float value) const {
+    const std::int64_t at = t * out.row_stride + group * rows + n;
+    if (out.f32 != nullptr) {
+      out.f32[at] = value;
+    } else {
+      out.bf16[at] = arith::f32_to_bf16(value);
+    }
+  }
 };
 
-template <bool kFp8>
-__device__ float x_at(const Problem& p, std::int64_t t, std::int64_t k) {
-  if (t >= p.tokens || k >= p.columns) return 0.0F;
-  if constexpr (kFp8) return arith::e4m3_to_f32(p.x.codes[t * p.columns + k]);
-  return arith::bf16_to_f32(p.x.bf16[t * p.x.row_stride + k]);
-}
+/// A tile of a product. A warp is 4 x 8 threads; a thread owns RM x CN groups of 4 x 4 outputs, the groups 16 rows
+/// and 32 columns apart, so that a warp reads whole lines of shared memory; WM x WN warps make the tile. Block sums
+/// are held in registers; finished blocks are added up in shared memory, which leaves room for more sums: each
+/// value read from shared memory then serves more of them.
+template <int RM, int CN, int WM, int WN>
+struct Tile {
+  static constexpr int kTokens = 16 * RM * WM;
+  static constexpr int kRows = 32 * CN * WN;
+  static constexpr int kThreads = 32 * WM * WN;
+  static constexpr int kVectors = 4 * RM * CN;  // of four outputs, a thread
+  static constexpr int kStageFloats = kStep * (kTokens + kRows);
+  static constexpr int kSharedBytes = (kStages * kStageFloats + kTokens * kRows) * static_cast<int>(sizeof(float));
+};
 
-template <bool kFp8>
-__device__ float w_at(const Problem& p, std::int64_t n, std::int64_t k) {
-  if (n >= p.rows || k >= p.columns) return 0.0F;
-  const std::int64_t at = (p.first_row + n) * p.columns + k;
-  if constexpr (kFp8) return arith::e4m3_to_f32(p.w_codes[at]);
-  return arith::bf16_to_f32(p.w_bf16[at]);
-}
-
-template <bool kFp8>
-__device__ float scale_at(const Problem& p, std::int64_t t, std::int64_t n, std::int64_t block) {
-  if constexpr (!kFp8) return 1.0F;
-  const std::int64_t blocks = (p.columns + kBlock - 1) / kBlock;
-  return arith::ue8m0_to_f32(p.x.scales[t * blocks + block]) *
-         arith::ue8m0_to_f32(p.w_scales[(p.first_row + n) / kBlock * blocks + block]);
-}
-
-__device__ void store(const Problem& p, std::int64_t t, std::int64_t n, float value) {
-  if (p.out.f32 != nullptr) {
-    p.out.f32[t * p.out.row_stride + n] = value;
-  } else {
-    p.out.bf16[t * p.out.row_stride + n] = arith::f32_to_bf16(value);
+/// Starts the copy of kStep columns x kItems rows of an operand to shared memory [column][row].
+template <int kItems, int kThreads>
+__device__ __forceinline__ void bring(float* shared, const float* from, std::int64_t stride) {
+  constexpr int kVectors = kStep * kItems / 4;
+#pragma unroll
+  for (int i = 0; i < kVectors; i += kThreads) {
+    const int at = i + static_cast<int>(threadIdx.x);
+    if (kVectors % kThreads != 0 && at >= kVectors) break;
+    const int k = at / (kItems / 4);
+    const int r = at % (kItems / 4) * 4;
+    __pipeline_memcpy_async(shared + k * kItems + r, from + k * stride + r, 16);
   }
 }
 
-/// A tile of BM tokens by BN outputs, TM x TN outputs a thread. Every output is one chain in the canonical
-/// order: padding columns of a short last block are products +0 * +0 on a finished sum, left out by the bound.
-/// With `blocks` set, grid.z is a block of K and its sum goes there instead.
-template <int BM, int BN, int TM, int TN, bool kFp8>
-__global__ void __launch_bounds__((BM / TM) * (BN / TN)) tile_kernel(Problem p) {
-  constexpr int kThreads = (BM / TM) * (BN / TN);
-  __shared__ float xs[kStep][BM + 4];
-  __shared__ float ws[kStep][BN + 4];
-  const std::int64_t t0 = static_cast<std::int64_t>(blockIdx.y) * BM;
-  const std::int64_t n0 = static_cast<std::int64_t>(blockIdx.x) * BN;
-  const int ty = threadIdx.x / (BN / TN);
-  const int tx = threadIdx.x % (BN / TN);
-  const std::int64_t all_blocks = (p.columns + kBlock - 1) / kBlock;
-  const std::int64_t first = p.blocks != nullptr ? blockIdx.z : 0;
-  const std::int64_t last = p.blocks != nullptr ? first + 1 : all_blocks;
+/// Every output is one chain in the canonical order in one thread. K is a multiple of kStep, rows and tokens of
+/// any number; what lies behind the last row is read and left out.
+template <int RM, int CN, int WM, int WN>
+__global__ void __launch_bounds__(32 * WM * WN) tile_kernel(Problem p) {
+  using Shape = Tile<RM, CN, WM, WN>;
+  extern __shared__ float4 memory[];
+  float4* const out = memory + threadIdx.x;  // [kVectors][kThreads]: vector v of this thread at v * kThreads
+  float* const shared = reinterpret_cast<float*>(memory + Shape::kVectors * Shape::kThreads);
+  const int group = static_cast<int>(blockIdx.z / p.parts);
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.z % p.parts) * p.part_blocks;
+  const std::int64_t last = min(first + p.part_blocks, p.k_blocks());
+  const std::int64_t t0 = static_cast<std::int64_t>(blockIdx.y) * Shape::kTokens;
+  const std::int64_t n0 = static_cast<std::int64_t>(blockIdx.x) * Shape::kRows;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int ty = warp / WN * (16 * RM) + lane / 8 * 4;  // of the first group
+  const int tx = warp % WN * (32 * CN) + lane % 8 * 4;
 
-  float out[TM][TN] = {};
-  for (std::int64_t block = first; block < last; ++block) {
-    float sum[TM][TN] = {};
-    const std::int64_t k_end = min((block + 1) * kBlock, p.columns);
-    for (std::int64_t k0 = block * kBlock; k0 < k_end; k0 += kStep) {
-      __syncthreads();
-      for (int i = threadIdx.x; i < kStep * BM; i += kThreads) {
-        xs[i % kStep][i / kStep] = x_at<kFp8>(p, t0 + i / kStep, k0 + i % kStep);
+  const std::int64_t begin = first * kBlock;
+  const int steps = static_cast<int>((min(last * kBlock, p.columns) - begin) / kStep);
+  const float* x = p.x.wide + (group * p.columns + begin) * p.x.stride + t0;
+  const float* w = p.w.wide + begin * p.w.stride + group * p.rows + n0;
+  const auto fetch = [&](int step) {
+    if (step < steps) {
+      float* const stage = shared + step % kStages * Shape::kStageFloats;
+      bring<Shape::kTokens, Shape::kThreads>(stage, x, p.x.stride);
+      bring<Shape::kRows, Shape::kThreads>(stage + kStep * Shape::kTokens, w, p.w.stride);
+      x += kStep * p.x.stride;
+      w += kStep * p.w.stride;
+    }
+    __pipeline_commit();
+  };
+  for (int step = 0; step < kStages - 1; ++step) fetch(step);
+
+#pragma unroll
+  for (int v = 0; v < Shape::kVectors; ++v) out[v * Shape::kThreads] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+  float sum[4 * RM][4 * CN] = {};
+  for (int step = 0; step < steps; ++step) {
+    __pipeline_wait_prior(kStages - 2);
+    __syncthreads();
+    fetch(step + kStages - 1);  // into the stage that all threads have left
+    const float* const xb = shared + step % kStages * Shape::kStageFloats + ty;
+    const float* const wb = shared + step % kStages * Shape::kStageFloats + kStep * Shape::kTokens + tx;
+    float a[2][4 * RM], b[2][4 * CN];
+    const auto load = [&](int k) {
+#pragma unroll
+      for (int i = 0; i < RM; ++i) {
+        *reinterpret_cast<float4*>(a[k % 2] + 4 * i) = *reinterpret_cast<const float4*>(xb + k * Shape::kTokens + 16 * i);
       }
-      for (int i = threadIdx.x; i < kStep * BN; i += kThreads) {
-        ws[i % kStep][i / kStep] = w_at<kFp8>(p, n0 + i / kStep, k0 + i % kStep);
+#pragma unroll
+      for (int j = 0; j < CN; ++j) {
+        *reinterpret_cast<float4*>(b[k % 2] + 4 * j) = *reinterpret_cast<const float4*>(wb + k * Shape::kRows + 32 * j);
       }
-      __syncthreads();
-      const int count = static_cast<int>(min(static_cast<std::int64_t>(kStep), k_end - k0));
-      for (int k = 0; k < count; ++k) {
-        float a[TM], b[TN];
+    };
+    load(0);
 #pragma unroll
-        for (int i = 0; i < TM; ++i) a[i] = xs[k][ty * TM + i];
+    for (int k = 0; k < kStep; ++k) {
+      if (k + 1 < kStep) load(k + 1);
 #pragma unroll
-        for (int j = 0; j < TN; ++j) b[j] = ws[k][tx * TN + j];
+      for (int i = 0; i < 4 * RM; ++i) {
 #pragma unroll
-        for (int i = 0; i < TM; ++i) {
-#pragma unroll
-          for (int j = 0; j < TN; ++j) sum[i][j] = arith::fma(a[i], b[j], sum[i][j]);
-        }
+        for (int j = 0; j < 4 * CN; ++j) sum[i][j] = arith::fma(a[k % 2][i], b[k % 2][j], sum[i][j]);
       }
     }
+    if ((step + 1) % (kBlock / kStep) != 0 && step + 1 < steps) continue;
+    const std::int64_t block = first + step / (kBlock / kStep);  // is complete
 #pragma unroll
-    for (int i = 0; i < TM; ++i) {
+    for (int i = 0; i < 4 * RM; ++i) {
+      const std::int64_t t = t0 + ty + i / 4 * 16 + i % 4;
 #pragma unroll
-      for (int j = 0; j < TN; ++j) {
-        const std::int64_t t = t0 + ty * TM + i;
-        const std::int64_t n = n0 + tx * TN + j;
-        if (t >= p.tokens || n >= p.rows) continue;
-        if (p.blocks != nullptr) {
-          p.blocks[(block * p.tokens + t) * p.rows + n] = sum[i][j];
-        } else {
-          out[i][j] = arith::fma(scale_at<kFp8>(p, t, n, block), sum[i][j], out[i][j]);
+      for (int j = 0; j < CN; ++j) {
+        const std::int64_t n = n0 + tx + 32 * j;  // four columns of one weight block
+        const float4 block_sum = make_float4(sum[i][4 * j], sum[i][4 * j + 1], sum[i][4 * j + 2], sum[i][4 * j + 3]);
+        if (p.sums == nullptr) {
+          const float s = t < p.tokens && n < p.rows ? p.scale(t, n, block) : 1.0F;
+          float4& all = out[(i * CN + j) * Shape::kThreads];
+          all = make_float4(arith::fma(s, block_sum.x, all.x), arith::fma(s, block_sum.y, all.y),
+                            arith::fma(s, block_sum.z, all.z), arith::fma(s, block_sum.w, all.w));
+        } else if (t < p.tokens && n < p.rows) {
+          *reinterpret_cast<float4*>(p.sum_at(group, block, t, n)) = block_sum;
         }
+#pragma unroll
+        for (int l = 4 * j; l < 4 * j + 4; ++l) sum[i][l] = 0.0F;
       }
     }
   }
-  if (p.blocks != nullptr) return;
+  if (p.sums != nullptr) return;
 #pragma unroll
-  for (int i = 0; i < TM; ++i) {
+  for (int i = 0; i < 4 * RM; ++i) {
+    const std::int64_t t = t0 + ty + i / 4 * 16 + i % 4;
 #pragma unroll
-    for (int j = 0; j < TN; ++j) {
-      const std::int64_t t = t0 + ty * TM + i;
-      const std::int64_t n = n0 + tx * TN + j;
-      if (t < p.tokens && n < p.rows) store(p, t, n, out[i][j]);
+    for (int j = 0; j < CN; ++j) {
+      const std::int64_t n = n0 + tx + 32 * j;
+      if (t < p.tokens && n < p.rows) p.store(group, t, n, out[(i * CN + j) * Shape::kThreads]);
     }
   }
 }
 
 /// Adds the block sums of a split product in ascending order.
-template <bool kFp8>
 __global__ void combine_kernel(Problem p) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= p.tokens * p.rows) return;
+  const int group = static_cast<int>(blockIdx.y);
   const std::int64_t t = i / p.rows;
   const std::int64_t n = i % p.rows;
-  const std::int64_t blocks = (p.columns + kBlock - 1) / kBlock;
   float out = 0.0F;
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    out = arith::fma(scale_at<kFp8>(p, t, n, block), p.blocks[(block * p.tokens + t) * p.rows + n], out);
+  for (std::int64_t block = 0; block < p.k_blocks(); ++block) {
+    out = arith::fma(p.scale(t, n, block), *p.sum_at(group, block, t, n), out);
   }
-  store(p, t, n, out);
+  p.store(group, t, n, out);
 }
 
-__global__ void dequantise_kernel(DeviceMatrix m) {
+/// Any shape: one thread an output.
+__global__ void plain_kernel(Problem p) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= m.rows * m.columns) return;
-  const std::int64_t blocks = (m.columns + kBlock - 1) / kBlock;
-  const std::uint8_t scale = m.scales[i / m.columns / kBlock * blocks + i % m.columns / kBlock];
-  m.bf16[i] = arith::f32_to_bf16(arith::e4m3_to_f32(m.codes[i]) * arith::ue8m0_to_f32(scale));
-}
-
-template <int BM, int BN, int TM, int TN, bool kFp8>
-void launch_tiles(const Problem& p, cudaStream_t stream) {
-  const std::int64_t blocks = p.blocks != nullptr ? (p.columns + kBlock - 1) / kBlock : 1;
-  const dim3 grid(static_cast<unsigned>((p.rows + BN - 1) / BN), static_cast<unsigned>((p.tokens + BM - 1) / BM),
-                  static_cast<unsigned>(blocks));
-  tile_kernel<BM, BN, TM, TN, kFp8><<<grid, (BM / TM) * (BN / TN), 0, stream>>>(p);
-  DSV4_LAUNCHED("linear tile_kernel");
-}
-
-/// Large products keep all blocks of an output in one thread; small ones split K, since block sums are
-/// independent work (section 6).
-template <bool kFp8>
-void launch(Problem p, DeviceMemory& scratch, cudaStream_t stream) {
-  const std::int64_t large_tiles = ((p.tokens + 127) / 128) * ((p.rows + 127) / 128);
-  if (p.tokens > 64 && large_tiles >= 64) return launch_tiles<128, 128, 8, 8, kFp8>(p, stream);
-  const std::int64_t blocks = (p.columns + kBlock - 1) / kBlock;
-  p.blocks = scratch.get<float>("scratch/linear", static_cast<std::size_t>(blocks * p.tokens * p.rows));
-  if (p.tokens > 16) {
-    launch_tiles<64, 64, 4, 4, kFp8>(p, stream);
-  } else {
-    launch_tiles<16, 128, 2, 8, kFp8>(p, stream);
+  if (i >= p.tokens * p.rows) return;
+  const int group = static_cast<int>(blockIdx.y);
+  const std::int64_t t = i / p.rows;
+  const std::int64_t n = i % p.rows;
+  float out = 0.0F;
+  for (std::int64_t block = 0; block < p.k_blocks(); ++block) {
+    float sum = 0.0F;
+    for (std::int64_t k = block * kBlock; k < min((block + 1) * kBlock, p.columns); ++k) {
+      sum = arith::fma(p.x.wide[(group * p.columns + k) * p.x.stride + t],
+                       p.w.wide[k * p.w.stride + group * p.rows + n], sum);
+    }
+    out = arith::fma(p.scale(t, n, block), sum, out);
   }
-  const std::int64_t outputs = p.tokens * p.rows;
-  combine_kernel<kFp8><<<static_cast<unsigned>((outputs + 255) / 256), 256, 0, stream>>>(p);
+  p.store(group, t, n, out);
+}
+
+constexpr int kTurn = 32;  // a square that is turned over in shared memory
+
+/// to[k * stride + r] = value(from[r * columns + k]).
+template <class Stored, class Value>
+__global__ void turn_kernel(const Stored* from, std::int64_t rows, std::int64_t columns, std::int64_t stride, float* to,
+                            Value value) {
+  __shared__ float square[kTurn][kTurn + 1];
+  const std::int64_t r0 = static_cast<std::int64_t>(blockIdx.y) * kTurn;
+  const std::int64_t k0 = static_cast<std::int64_t>(blockIdx.x) * kTurn;
+  for (int i = static_cast<int>(threadIdx.y); i < kTurn; i += static_cast<int>(blockDim.y)) {
+    const std::int64_t r = r0 + i;
+    const std::int64_t k = k0 + threadIdx.x;
+    if (r < rows && k < columns) square[i][threadIdx.x] = value(from[r * columns + k], r, k);
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.y); i < kTurn; i += static_cast<int>(blockDim.y)) {
+    const std::int64_t r = r0 + threadIdx.x;
+    const std::int64_t k = k0 + i;
+    if (r < rows && k < columns) to[k * stride + r] = square[threadIdx.x][i];
+  }
+}
+
+template <class Stored, class Value>
+void turn(const Stored* from, const WideOperand& to, cudaStream_t stream, Value value) {
+  if (to.rows == 0 || to.columns == 0) return;
+  const dim3 grid(static_cast<unsigned>((to.columns + kTurn - 1) / kTurn),
+                  static_cast<unsigned>((to.rows + kTurn - 1) / kTurn));
+  turn_kernel<<<grid, dim3(kTurn, 8), 0, stream>>>(from, to.rows, to.columns, to.stride, to.wide, value);
+  DSV4_LAUNCHED("turn_kernel");
+}
+
+struct FromCodes {
+  __device__ float operator()(std::uint8_t code, std::int64_t, std::int64_t) const { return arith::e4m3_to_f32(code); }
+};
+struct FromBf16 {
+  __device__ float operator()(std::uint16_t bits, std::int64_t, std::int64_t) const { return arith::bf16_to_f32(bits); }
+};
+struct FromScaledCodes {
+  const std::uint8_t* scales;
+  std::int64_t k_blocks;
+  __device__ float operator()(std::uint8_t code, std::int64_t n, std::int64_t k) const {
+    const float scale = arith::ue8m0_to_f32(scales[n / kBlock * k_blocks + k / kBlock]);
+    return arith::bf16_to_f32(arith::f32_to_bf16(arith::e4m3_to_f32(code) * scale));
+  }
+};
+
+dim3 output_blocks(const Problem& p) {
+  return {static_cast<unsigned>((p.tokens * p.rows + 255) / 256), static_cast<unsigned>(p.groups)};
+}
+
+/// Enough tiles keep all blocks of an output in one thread; few tiles are split along K, since block sums are
+/// independent work (section 6).
+template <class Shape, class Kernel>
+void launch_tiles(Kernel kernel, Problem p, DeviceMemory& scratch, cudaStream_t stream) {
+  const std::int64_t tiles_x = (p.rows + Shape::kRows - 1) / Shape::kRows;
+  const std::int64_t tiles_y = (p.tokens + Shape::kTokens - 1) / Shape::kTokens;
+  const std::int64_t tiles = tiles_x * tiles_y * p.groups;
+  p.parts = std::clamp<std::int64_t>(2 * tiles <= kEnough ? kEnough / tiles : 1, 1, p.k_blocks());
+  p.part_blocks = (p.k_blocks() + p.parts - 1) / p.parts;
+  p.parts = (p.k_blocks() + p.part_blocks - 1) / p.part_blocks;
+  if (p.parts > 1) {
+    p.sums = scratch.get<float>("scratch/linear", static_cast<std::size_t>(p.groups * p.k_blocks() * p.tokens * p.rows));
+  }
+  const dim3 grid(static_cast<unsigned>(tiles_x), static_cast<unsigned>(tiles_y),
+                  static_cast<unsigned>(p.groups * p.parts));
+  DSV4_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes));
+  kernel<<<grid, Shape::kThreads, Shape::kSharedBytes, stream>>>(p);
+  DSV4_LAUNCHED("linear tile_kernel");
+  if (p.parts == 1) return;
+  combine_kernel<<<output_blocks(p), 256, 0, stream>>>(p);
   DSV4_LAUNCHED("linear combine_kernel");
+}
+
+void run(const WideOperand& x, const WideOperand& weights, int groups, const Product& out, DeviceMemory& scratch,
+         cudaStream_t stream) {
+  if (x.rows == 0 || weights.rows == 0) return;
+  require(x.columns == groups * weights.columns && (x.scales == nullptr) == (weights.scales == nullptr),
+          "cuda engine: operands of a product do not fit");
+  Problem p{x, weights, x.rows, weights.rows / groups, weights.columns, groups, 1, 0, out, nullptr};
+  if (p.columns % kStep != 0 || p.rows % 4 != 0 || out.row_stride % 4 != 0) {
+    plain_kernel<<<output_blocks(p), 256, 0, stream>>>(p);
+    DSV4_LAUNCHED("linear plain_kernel");
+  } else if (p.tokens <= 64) {
+    launch_tiles<Tile<2, 1, 1, 4>>(tile_kernel<2, 1, 1, 4>, p, scratch, stream);
+  } else if (p.rows <= 64) {
+    launch_tiles<Tile<2, 2, 4, 1>>(tile_kernel<2, 2, 4, 1>, p, scratch, stream);
+  } else {
+    launch_tiles<Tile<2, 2, 2, 2>>(tile_kernel<2, 2, 2, 2>, p, scratch, stream);
+  }
 }
 
 }  // namespace
 
-void dequantise(const DeviceMatrix& matrix, cudaStream_t stream) {
-  const std::int64_t elements = matrix.rows * matrix.columns;
-  dequantise_kernel<<<static_cast<unsigned>((elements + 255) / 256), 256, 0, stream>>>(matrix);
-  DSV4_LAUNCHED("dequantise_kernel");
+std::int64_t wide_stride(std::int64_t rows) { return (rows + 3) / 4 * 4; }
+
+std::size_t wide_floats(std::int64_t rows, std::int64_t columns) {
+  return static_cast<std::size_t>(wide_stride(rows) * columns + kReach);
 }
 
-void linear(const Activations& x, std::int64_t tokens, const DeviceMatrix& weights, std::int64_t first_row,
-            std::int64_t rows, const Product& out, DeviceMemory& scratch, cudaStream_t stream) {
-  if (tokens == 0 || rows == 0) return;
-  const Problem p{x, weights.codes, weights.scales, weights.bf16, tokens, rows, weights.columns, first_row, out, nullptr};
+WideOperand widen_rows(const Activations& x, std::int64_t tokens, std::int64_t columns, DeviceMemory& memory,
+                       cudaStream_t stream) {
+  const WideOperand wide{memory.get<float>("scratch/wide_rows", wide_floats(tokens, columns)), tokens, columns,
+                         wide_stride(tokens), x.scales};
   if (x.codes != nullptr) {
-    launch<true>(p, scratch, stream);
+    turn(x.codes, wide, stream, FromCodes{});
   } else {
-    launch<false>(p, scratch, stream);
+    turn(x.bf16, wide, stream, FromBf16{});
   }
+  return wide;
+}
+
+void widen_weights(const WideOperand& matrix, Widen form, const void* stored, const std::uint8_t* scales,
+                   cudaStream_t stream) {
+  switch (form) {
+    case Widen::codes:
+      return turn(static_cast<const std::uint8_t*>(stored), matrix, stream, FromCodes{});
+    case Widen::bf16:
+      return turn(static_cast<const std::uint16_t*>(stored), matrix, stream, FromBf16{});
+    case Widen::scaled_to_bf16:
+      return turn(static_cast<const std::uint8_t*>(stored), matrix, stream,
+                  FromScaledCodes{scales, (matrix.columns + kBlock - 1) / kBlock});
+  }
+}
+
+void linear(const WideOperand& x, const WideOperand& weights, const Product& out, DeviceMemory& scratch,
+            cudaStream_t stream) {
+  run(x, weights, 1, out, scratch, stream);
+}
+
+void grouped_linear(const WideOperand& x, const WideOperand& weights, int groups, const Product& out,
+                    DeviceMemory& scratch, cudaStream_t stream) {
+  run(x, weights, groups, out, scratch, stream);
 }
 
 }  // namespace dsv4::gpu

@@ -16,20 +16,18 @@ void output_project(const StageCall& call) {
   const std::int64_t latent = std::int64_t{g.o_groups} * g.o_lora;
   const std::int64_t row = std::int64_t{g.heads} * kHeadDim;
   const DeviceTensor o_latent = engine.publish(call.layer, TensorId::o_latent, DType::bfloat16, {tokens, latent});
-  for (int group = 0; group < g.o_groups; ++group) {
-    const Activations x{nullptr, nullptr, o_rot.as<std::uint16_t>() + group * (row / g.o_groups), row};
-    linear(x, tokens, weights.wo_a, std::int64_t{group} * g.o_lora, g.o_lora,
-           {o_latent.as<std::uint16_t>() + std::int64_t{group} * g.o_lora, nullptr, latent}, engine.memory(),
-           engine.stream());
-  }
+  grouped_linear(widen_rows({nullptr, nullptr, o_rot.as<std::uint16_t>()}, tokens, row, engine.memory(), engine.stream()),
+                 weights.wo_a, g.o_groups, {o_latent.as<std::uint16_t>(), nullptr, latent}, engine.memory(),
+                 engine.stream());
   const DeviceTensor codes = engine.publish(call.layer, TensorId::o_latent_codes, DType::float8_e4m3fn, {tokens, latent});
   const DeviceTensor scales =
       engine.publish(call.layer, TensorId::o_latent_scales, DType::float8_e8m0fnu, {tokens, latent / 128});
   quantise_e4m3(o_latent.as<std::uint16_t>(), latent, tokens, static_cast<int>(latent), 128, codes.as<std::uint8_t>(),
                 latent, scales.as<std::uint8_t>(), latent / 128, engine.stream());
   const DeviceTensor out = engine.publish(call.layer, TensorId::hidden_out, DType::bfloat16, {tokens, g.dim});
-  linear({codes.as<std::uint8_t>(), scales.as<std::uint8_t>(), nullptr, 0}, tokens, weights.wo_b, 0, g.dim,
-         {out.as<std::uint16_t>(), nullptr, g.dim}, engine.memory(), engine.stream());
+  linear(widen_rows({codes.as<std::uint8_t>(), scales.as<std::uint8_t>(), nullptr}, tokens, latent, engine.memory(),
+                    engine.stream()),
+         weights.wo_b, {out.as<std::uint16_t>(), nullptr, g.dim}, engine.memory(), engine.stream());
 }
 
 }  // namespace dsv4::gpu

@@ -5,7 +5,7 @@
 
 namespace dsv4::gpu {
 
-/// q_latent quantised in blocks of 128, in scratch memory that the next call overwrites with the same values.
-Activations quantised_latent(CudaEngine& engine, int layer);
+/// q_latent quantised in blocks of 128, in scratch memory.
+WideOperand quantised_latent(CudaEngine& engine, int layer);
 
 }  // namespace dsv4::gpu

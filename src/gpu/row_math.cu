@@ -1,24 +1,13 @@
 #include <cmath>
 
-#include "arith/bf16.hpp"
-#include "arith/e2m1.hpp"
-#include "arith/e4m3.hpp"
-#include "arith/fma.hpp"
-#include "arith/sin_cos.hpp"
-#include "arith/ue8m0.hpp"
 #include "gpu/check.cuh"
-#include "gpu/row_math.cuh"
-#include "gpu/sums.cuh"
+#include "gpu/row_device.cuh"
 #include "model/error.hpp"
 
 namespace dsv4::gpu {
 namespace {
 
 constexpr int kWarps = 4;  // a block
-constexpr float kAmaxFloorE4m3 = 1e-4F;  // 0x38D1B717
-constexpr float kHadamardScale = 0.088388346F;  // 0x3DB504F3
-static_assert(__builtin_bit_cast(std::uint32_t, kAmaxFloorE4m3) == 0x38D1B717U);
-static_assert(__builtin_bit_cast(std::uint32_t, kHadamardScale) == 0x3DB504F3U);
 
 unsigned warp_blocks(std::int64_t rows) { return static_cast<unsigned>((rows + kWarps - 1) / kWarps); }
 unsigned thread_blocks(std::int64_t items) { return static_cast<unsigned>((items + 255) / 256); }
@@ -27,9 +16,6 @@ __device__ std::int64_t warp_row() {
   return static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
 }
 __device__ int lane() { return threadIdx.x % 32; }
-
-/// rn(1 / rn(sqrt(v))), section 7.
-__device__ float reciprocal_root(float v) { return __fdiv_rn(1.0F, __fsqrt_rn(v)); }
 
 __global__ void rms_norm_kernel(const std::uint16_t* x, const std::uint16_t* weight, std::uint16_t* y,
                                 std::int64_t rows, int n, float eps) {
@@ -50,8 +36,6 @@ __global__ void rms_norm_kernel(const std::uint16_t* x, const std::uint16_t* wei
     y[i] = arith::f32_to_bf16(v);
   }
 }
-
-__device__ float round_bf16(float x) { return arith::bf16_to_f32(arith::f32_to_bf16(x)); }
 
 __global__ void head_norm_bf16_kernel(const std::uint16_t* x, std::uint16_t* y, std::int64_t rows, float eps) {
   const std::int64_t row = warp_row();
@@ -79,11 +63,9 @@ __global__ void quantise_e4m3_kernel(const std::uint16_t* x, std::int64_t row_st
   codes += row * code_stride + b * block;
   float amax = 0.0F;
   for (int i = lane(); i < block; i += 32) {
-    const float v = fabsf(arith::bf16_to_f32(x[i]));
-    amax = v > amax ? v : amax;
+    amax = larger(amax, fabsf(arith::bf16_to_f32(x[i])));
   }
-  amax = warp_max(amax);
-  const std::uint8_t scale = arith::ue8m0_scale_for(amax > kAmaxFloorE4m3 ? amax : kAmaxFloorE4m3, 448.0F);
+  const std::uint8_t scale = block_scale(amax, kAmaxFloorE4m3, 448.0F);
   const float inverse = arith::ue8m0_inverse(scale);
   for (int i = lane(); i < block; i += 32) codes[i] = arith::f32_to_e4m3(arith::bf16_to_f32(x[i]) * inverse);
   if (lane() == 0) scales[row * scale_stride + b] = scale;
@@ -94,17 +76,10 @@ __global__ void quantise_e2m1_kernel(const std::uint16_t* x, std::int64_t blocks
   const std::int64_t block = warp_row();
   if (block >= blocks) return;
   const float v = arith::bf16_to_f32(x[block * 32 + lane()]);
-  const float floor = arith::from_bits(0x01C00000U);  // 6 * 2^-126
-  const float magnitude = fabsf(v);
-  const float amax = warp_max(magnitude > 0.0F ? magnitude : 0.0F);
-  const std::uint8_t scale = arith::ue8m0_scale_for(amax > floor ? amax : floor, 6.0F);
+  const std::uint8_t scale = block_scale(larger(0.0F, fabsf(v)), kAmaxFloorE2m1, 6.0F);
   codes[block * 32 + lane()] = arith::f32_to_e2m1(v * arith::ue8m0_inverse(scale));
   if (lane() == 0) scales[block] = scale;
 }
-
-struct Frequencies {
-  float f[kRopeDim / 2];
-};
 
 __global__ void rope_table_kernel(const std::int32_t* positions, std::int64_t rows, Frequencies table,
                                   float* cosines, float* sines) {
@@ -138,30 +113,15 @@ __global__ void rope_kernel(const std::uint16_t* x, std::uint16_t* y, std::int64
   y[2 * i + 1] = arith::f32_to_bf16(arith::fma(o, c, inverse ? -es : es));
 }
 
-/// One warp a row; element i sits in shared memory, each lane works on two pairs a stage.
 __global__ void hadamard_kernel(const std::uint16_t* x, std::uint16_t* y, std::int64_t rows) {
-  __shared__ float values[kWarps][kIndexDim];
   const std::int64_t row = warp_row();
   if (row >= rows) return;
-  float* v = values[threadIdx.x / 32];
-  for (int i = lane(); i < kIndexDim; i += 32) v[i] = arith::bf16_to_f32(x[row * kIndexDim + i]);
-  for (int h = 1; h < kIndexDim; h *= 2) {
-    __syncwarp();
-    for (int p = lane(); p < kIndexDim / 2; p += 32) {
-      const int i = p / h * 2 * h + p % h;
-      const float a = v[i];
-      const float b = v[i + h];
-      v[i] = a + b;
-      v[i + h] = a - b;
-    }
-  }
-  __syncwarp();
-  for (int i = lane(); i < kIndexDim; i += 32) y[row * kIndexDim + i] = arith::f32_to_bf16(v[i] * kHadamardScale);
-}
-
-__global__ void to_bf16_kernel(const float* x, std::uint16_t* y, std::int64_t n) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = arith::f32_to_bf16(x[i]);
+  float v[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) v[j] = arith::bf16_to_f32(x[row * kIndexDim + lane() + 32 * j]);
+  hadamard_row(v, lane());
+#pragma unroll
+  for (int j = 0; j < 4; ++j) y[row * kIndexDim + lane() + 32 * j] = arith::f32_to_bf16(v[j]);
 }
 
 __global__ void add_bf16_kernel(const std::uint16_t* a, const std::uint16_t* b, std::uint16_t* y, std::int64_t n) {
@@ -204,7 +164,9 @@ void quantise_e2m1(const std::uint16_t* x, std::int64_t rows, int columns, std::
   DSV4_LAUNCHED("quantise_e2m1_kernel");
 }
 
-void rope_frequencies(const Geometry& geometry, LayerKind kind, float (&frequencies)[kRopeDim / 2]) {
+Frequencies rope_frequencies(const Geometry& geometry, LayerKind kind) {
+  Frequencies table;
+  float(&frequencies)[kRopeDim / 2] = table.f;
   const bool yarn = has_compressor(kind);
   double root = yarn ? geometry.compress_rope_theta : geometry.rope_theta;
   for (int i = 0; i < 5; ++i) root = std::sqrt(root);
@@ -213,7 +175,7 @@ void rope_frequencies(const Geometry& geometry, LayerKind kind, float (&frequenc
     f = 1.0F / static_cast<float>(power);
     power = power * root;
   }
-  if (!yarn) return;
+  if (!yarn) return table;
 
   const auto bound = [&](double rotations) {
     return kRopeDim * std::log(static_cast<double>(geometry.yarn_original) / (2.0 * M_PI * rotations)) /
@@ -240,14 +202,14 @@ void rope_frequencies(const Geometry& geometry, LayerKind kind, float (&frequenc
     const float fast = f * m;
     frequencies[i] = slow + fast;
   }
+  return table;
 }
 
-void rope_table(const std::int32_t* positions, std::int64_t rows, const float (&frequencies)[kRopeDim / 2],
-                float* cosines, float* sines, cudaStream_t stream) {
+void rope_table(const std::int32_t* positions, std::int64_t rows, const Frequencies& frequencies, float* cosines,
+                float* sines, cudaStream_t stream) {
   if (rows == 0) return;
-  Frequencies table;
-  for (int i = 0; i < kRopeDim / 2; ++i) table.f[i] = frequencies[i];
-  rope_table_kernel<<<thread_blocks(rows * (kRopeDim / 2)), 256, 0, stream>>>(positions, rows, table, cosines, sines);
+  rope_table_kernel<<<thread_blocks(rows * (kRopeDim / 2)), 256, 0, stream>>>(positions, rows, frequencies, cosines,
+                                                                             sines);
   DSV4_LAUNCHED("rope_table_kernel");
 }
 
@@ -263,12 +225,6 @@ void hadamard(const std::uint16_t* x, std::uint16_t* y, std::int64_t rows, cudaS
   if (rows == 0) return;
   hadamard_kernel<<<warp_blocks(rows), 32 * kWarps, 0, stream>>>(x, y, rows);
   DSV4_LAUNCHED("hadamard_kernel");
-}
-
-void to_bf16(const float* x, std::uint16_t* y, std::int64_t n, cudaStream_t stream) {
-  if (n == 0) return;
-  to_bf16_kernel<<<thread_blocks(n), 256, 0, stream>>>(x, y, n);
-  DSV4_LAUNCHED("to_bf16_kernel");
 }
 
 void add_bf16(const std::uint16_t* a, const std::uint16_t* b, std::uint16_t* y, std::int64_t n,

@@ -27,13 +27,18 @@ void quantise_e4m3(const std::uint16_t* x, std::int64_t row_stride, std::int64_t
 void quantise_e2m1(const std::uint16_t* x, std::int64_t rows, int columns, std::uint8_t* codes,
                    std::uint8_t* scales, cudaStream_t stream);
 
-/// The 32 rotation frequencies of a layer kind, made on the host in the order of section 9.
+/// Rotation frequency of each pair.
+struct Frequencies {
+  float f[kRopeDim / 2];
+};
+
+/// The frequencies of a layer kind, made on the host in the order of section 9.
 /// Throws UsageError if a YaRN bound lies within 1e-6 of an integer.
-void rope_frequencies(const Geometry& geometry, LayerKind kind, float (&frequencies)[kRopeDim / 2]);
+Frequencies rope_frequencies(const Geometry& geometry, LayerKind kind);
 
 /// cos and sin of rn(f32(position) * f[i]) for each row, [rows, 32] each.
-void rope_table(const std::int32_t* positions, std::int64_t rows, const float (&frequencies)[kRopeDim / 2],
-                float* cosines, float* sines, cudaStream_t stream);
+void rope_table(const std::int32_t* positions, std::int64_t rows, const Frequencies& frequencies, float* cosines,
+                float* sines, cudaStream_t stream);
 
 /// Rotates the last 64 of `width` values of rows [rows, heads, width]; the table has one row for each of
 /// `rows`. In place is allowed. `inverse` turns back. bf16 in, bf16 out.
@@ -42,9 +47,6 @@ void rope(const std::uint16_t* x, std::uint16_t* y, std::int64_t rows, int heads
 
 /// Hadamard rotation of rows of 128 bf16 values; in place is allowed.
 void hadamard(const std::uint16_t* x, std::uint16_t* y, std::int64_t rows, cudaStream_t stream);
-
-/// bf16 rounding of n f32 values.
-void to_bf16(const float* x, std::uint16_t* y, std::int64_t n, cudaStream_t stream);
 
 /// chain (section 16): bf16(rn(a + b)) of n bf16 values.
 void add_bf16(const std::uint16_t* a, const std::uint16_t* b, std::uint16_t* y, std::int64_t n,

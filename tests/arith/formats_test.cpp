@@ -62,6 +62,22 @@ TEST_CASE("e4m3 values follow sign, exponent with bias 7 and three mantissa bits
   }
 }
 
+TEST_CASE("four e4m3 codes at once equal each alone, every code in every place") {
+  for (std::uint32_t code = 0; code < 256; ++code) {
+    for (int place = 0; place < 4; ++place) {
+      for (const std::uint32_t others : {0x00000000U, 0x7E08FF01U, 0x817F7830U}) {
+        const std::uint32_t codes = (others & ~(0xFFU << (8 * place))) | (code << (8 * place));
+        float values[4];
+        arith::e4m3x4_to_f32(codes, values);
+        for (int i = 0; i < 4; ++i) {
+          const auto one = static_cast<std::uint8_t>(codes >> (8 * i));
+          REQUIRE(arith::to_bits(values[i]) == arith::to_bits(arith::e4m3_to_f32(one)));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("e4m3 conversion: ties, subnormals, saturation, zeros, NaN") {
   const std::array cases{
       Case{448.0F, 0x7E},
