@@ -10,6 +10,7 @@
 #include "cli/json_lines.hpp"
 #include "model/profile.hpp"
 #include "model/stage.hpp"
+#include "oracle/faults/catalogue.hpp"
 #include "scenario/coverage.hpp"
 
 namespace dsv4::cli {
@@ -155,7 +156,31 @@ void list_devices(bool json) {
   }
 }
 
-int run(const std::string& what, bool json) {
+void list_faults(bool json, bool markdown) {
+  if (markdown) {
+    fmt::print("{}", oracle::faults::markdown());
+    return;
+  }
+  for (const oracle::faults::FaultInfo& fault : oracle::faults::catalogue()) {
+    if (json) {
+      print_json_line({{"type", "fault"},
+                       {"fault", fault.name},
+                       {"number", fault.number},
+                       {"family", name(fault.family)},
+                       {"field", fault.field},
+                       {"reported", fault.reported},
+                       {"scenario", fault.scenario},
+                       {"by_effect", fault.by_effect},
+                       {"verdict", fault.verdict}});
+    } else {
+      fmt::print("{:<30} {:<5} {:<16} {}\n", fault.name, fault.number, fault.reported, fault.field);
+    }
+  }
+  if (!json) fmt::print("{:<30} {:<5} {:<16} {}\n", "bitflip:TENSOR[:element[:bit]]", "", "the tensor's", "One bit of a published tensor.");
+}
+
+int run(const std::string& what, bool json, bool markdown) {
+  if (markdown && what != "faults") throw UsageError("list: --markdown is for 'list faults'");
   if (what == "stages")
     list_stages(json);
   else if (what == "tensors")
@@ -170,6 +195,8 @@ int run(const std::string& what, bool json) {
     list_coverage(json);
   else if (what == "devices")
     list_devices(json);
+  else if (what == "faults")
+    list_faults(json, markdown);
   else
     list_engines(json);
   return kDone;
@@ -179,14 +206,18 @@ int run(const std::string& what, bool json) {
 
 void add_list(CLI::App& app, Shared& shared, Action& action) {
   auto what = std::make_shared<std::string>();
+  auto markdown = std::make_shared<bool>(false);
   CLI::App* const command =
-      app.add_subcommand("list", "Names: stages, tensors, profiles, models, scenarios, coverage, engines, devices");
+      app.add_subcommand("list", "Names: stages, tensors, profiles, models, scenarios, coverage, engines, devices, faults");
   command->footer("Examples:\n  dsv4-oracle list tensors\n  dsv4-oracle list coverage --json");
   command->add_option("what", *what, "What to list")
       ->required()
-      ->check(CLI::IsMember({"stages", "tensors", "profiles", "models", "scenarios", "coverage", "engines", "devices"}));
+      ->check(CLI::IsMember({"stages", "tensors", "profiles", "models", "scenarios", "coverage", "engines", "devices", "faults"}));
+  command->add_flag("--markdown", *markdown, "As a page of the documentation (faults)");
   command->callback(
-      [what, &shared, &action] { action = [what, &shared] { return run(*what, shared.json); }; });
+      [what, markdown, &shared, &action] {
+        action = [what, markdown, &shared] { return run(*what, shared.json, *markdown); };
+      });
 }
 
 }  // namespace dsv4::cli

@@ -11,6 +11,7 @@
 #include "cli/replay_options.hpp"
 #include "io/output_path.hpp"
 #include "oracle/checkpoint.hpp"
+#include "oracle/faults/catalogue.hpp"
 #include "scenario/plan.hpp"
 
 namespace dsv4::cli {
@@ -110,6 +111,7 @@ int run(const ReplayOptions& options, const Shared& shared) {
     throw UsageError("replay: a scenario or --resume is needed");
   apply(options.compute);
   check_engine_name(options.engine);
+  if (!options.inject.empty()) oracle::faults::parse_injection(options.inject);  // refused before anything runs
   check_engine_options(options.compute.engine, {options.engine, options.against});
   const std::vector<scenario::Scenario> runs = scenarios_of(options);
   check_outputs(options, runs);
@@ -154,6 +156,8 @@ void add_comparison_options(CLI::App& command, ReplayOptions& options) {
   command.add_option("--rule", options.rule_overrides, "Rule of some tensors, for example 'q.up/.*=ulp:1'")
       ->type_name("REGEX=RULE");
   command.add_flag("--continue", options.keep_going, "Go on after the first difference");
+  command.add_option("--inject", options.inject, "Put a fault into the engine (see: list faults)")
+      ->type_name("NAME[:key=value,...]");
 }
 
 void add_output_options(CLI::App& command, ReplayOptions& options) {

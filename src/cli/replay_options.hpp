@@ -20,6 +20,7 @@ struct ReplayOptions {
   std::string scenario;
   std::string only;  ///< of a sweep: expansions whose name holds this text
   std::string engine = "reference";
+  std::string inject;   ///< fault of the engine, "NAME[:key=value,...]"; empty: none
   std::string against;  ///< engine name or dump; empty: nothing is compared
   std::string model;    ///< preset whose geometry replaces the scenario's; empty: the scenario's
   std::string profile;  ///< empty: the scenario's

@@ -13,8 +13,10 @@
 #include "cli/json_lines.hpp"
 #include "oracle/attention_entropy.hpp"
 #include "oracle/checkpoint.hpp"
+#include "oracle/faults/catalogue.hpp"
 #include "oracle/dump_size.hpp"
 #include "oracle/interrupt.hpp"
+#include "oracle/live_rows.hpp"
 #include "oracle/progress.hpp"
 #include "oracle/slots.hpp"
 #include "scenario/coverage.hpp"
@@ -80,7 +82,8 @@ void ReplayRun::choose_profiles() {
                                                          : subject_profile_;
 }
 
-std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine, const Profile& profile) {
+std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine, const Profile& profile,
+                                                      const std::string& fault) {
   auto side = std::make_unique<Side>();
   scenario::Scenario scenario = scenario_;
   scenario.profile = profile;
@@ -91,6 +94,11 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
     hidden_ = hidden_of(scenario, side->plan.config);
   }
   side->engine = engine_factory(options_.compute.engine)(engine, side->plan.config, weights_, hidden_);
+  if (!fault.empty()) {
+    auto faulty = oracle::faults::inject(std::move(side->engine), weights_, oracle::faults::parse_injection(fault));
+    faulty_ = faulty.get();
+    side->engine = std::move(faulty);
+  }
   side->runner = std::make_unique<oracle::Runner>(*side->engine, gathered_);
   side->runner->gather_late();
   std::size_t first = 0;
@@ -119,7 +127,7 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
 }
 
 void ReplayRun::set_up_subject() {
-  subject_ = make_side(options_.engine, subject_profile_);
+  subject_ = make_side(options_.engine, subject_profile_, options_.inject);
   const auto end = static_cast<std::int64_t>(subject_->plan.steps.size());
   const StepPlan* const upcoming = subject_->source->upcoming();
   first_step_ = upcoming != nullptr ? upcoming->index : end;
@@ -162,7 +170,7 @@ void ReplayRun::set_up_reference() {
     return;
   }
   check_engine_name(options_.against);
-  reference_ = make_side(options_.against, reference_profile_);
+  reference_ = make_side(options_.against, reference_profile_, "");
   reference_source_ = reference_->source.get();
 }
 
@@ -194,6 +202,12 @@ void ReplayRun::set_up_comparison() {
     compare_options.fed = options_.feed == "reference";
     due_ = make_due();
     compare_options.due = due_;
+    if (reference_) {
+      compare_options.complete = [this](compare::StepComparison& step) {
+        const StepPlan& plan = subject_->plan.steps.at(static_cast<std::size_t>(step.step));
+        oracle::locate_state_differences(*reference_->engine, *subject_->engine, plan, step);
+      };
+    }
     comparator_ = std::make_unique<compare::Comparator>(reference, subject, *rules_, compare_options);
     header.reference = &reference;
     header.subject = &subject;
@@ -428,6 +442,10 @@ int ReplayRun::finish(bool interrupted) {
   }
   if (code == kDone && whole && selected_ == 0 && !selection_.tensors.all()) {
     fmt::print(stderr, "dsv4-oracle: the run published nothing of what --stages and --tensors choose\n");
+    code = kUsage;
+  }
+  if (faulty_ != nullptr && faulty_->fired() == 0 && (code == kDone || code == kUsage)) {
+    fmt::print(stderr, "dsv4-oracle: the fault '{}' changed nothing in this run, so nothing was tested\n", options_.inject);
     code = kUsage;
   }
   if (interrupted) code = kInterrupted;

@@ -11,6 +11,7 @@
 #include "io/dump_reader.hpp"
 #include "io/dump_writer.hpp"
 #include "oracle/data_coverage.hpp"
+#include "oracle/faults/faulty_engine.hpp"
 #include "oracle/runner.hpp"
 #include "oracle/sequential.hpp"
 
@@ -41,7 +42,7 @@ class ReplayRun {
   void set_up_dump();
   compare::Due make_due() const;
   void report_later_steps();
-  std::unique_ptr<Side> make_side(const std::string& engine, const Profile& profile);
+  std::unique_ptr<Side> make_side(const std::string& engine, const Profile& profile, const std::string& fault);
 
   /// One step; false when the run must stop.
   bool step();
@@ -66,6 +67,7 @@ class ReplayRun {
   std::shared_ptr<const WeightSource> weights_;
   std::shared_ptr<const HiddenSource> hidden_;
   std::unique_ptr<Side> subject_;
+  oracle::faults::FaultyEngine* faulty_ = nullptr;  ///< the subject, with --inject
   std::unique_ptr<Side> reference_;  ///< null: a dump, or nothing
   std::unique_ptr<io::DumpReader> reference_file_;
   ObservationSource* reference_source_ = nullptr;

@@ -204,7 +204,9 @@ class CacheCheck {
       }
     }
     permit_lifecycle(config_, plan_, form_, cache_, whole_units_, copied_rows_);
-    if (!form_.pool && cache_ == Cache::state) permit_commit();
+    const bool online = cache_ == Cache::state && config_.cache.c128_state == C128State::online &&
+                        config_.layers[static_cast<std::size_t>(layer_)] == LayerKind::hca;
+    if (online) permit_commit();
   }
 
   void check_unit(std::int64_t unit, std::span<const std::byte> before, std::span<const std::byte> after) {

@@ -324,6 +324,54 @@ TEST_CASE("faults in writing are found with cache, page, offset and owner") {
   }
 }
 
+TEST_CASE("only online state has a committed bank that a verify step may change") {
+  RunConfig config = config_of({LayerKind::csa, LayerKind::hca});
+  config.cache.draft_rows = 4;
+  config.cache.c128_state = C128State::online;
+  const StepPlan plan = plan_of(5, 9, true, 6);
+  for (const int layer : {0, 1}) {
+    MemoryEngine engine(config);
+    WriteSetChecker checker(config);
+    checker.before(engine);
+    obey(engine, plan);
+    const std::int64_t rows = layer == 0 ? ring_rows_c4(config.cache) : online_banks(config.cache);
+    engine.unit(layer, Cache::state, 1 * rows)[0] ^= std::byte{1};
+    const std::vector<std::string> expected(layer == 0 ? 1 : 0, "changed_without_write");
+    REQUIRE(kinds(checker.after(engine, plan)) == expected);
+  }
+}
+
+TEST_CASE("a restore step may write a window row again that it could keep, with the bytes that it holds") {
+  const RunConfig config = config_of({LayerKind::csa});
+  MemoryEngine engine(config);
+  WriteSetChecker checker(config);
+  checker.before(engine);
+  obey(engine, plan_of(4, 12));
+  REQUIRE(checker.after(engine, plan_of(4, 12)).empty());
+  StepPlan plan = plan_of(8, 12);
+  plan.kind = StepKind::restore;
+  plan.requests[0].from.window = 10;
+  checker.before(engine);
+  obey(engine, plan);
+
+  SECTION("the same bytes") {
+    engine.store(0, Stage::kv_window, Cache::window, 128 + 9, 1, 9, 9 + 1);
+    REQUIRE(checker.after(engine, plan).empty());
+  }
+  SECTION("other bytes") {
+    engine.store(0, Stage::kv_window, Cache::window, 128 + 9, 1, 9, 0x55);
+    const auto findings = checker.after(engine, plan);
+    REQUIRE(kinds(findings) == std::vector<std::string>{"changed_without_write"});
+    REQUIRE(findings[0].owner == "b position 9");
+  }
+  SECTION("another slot, or a row before the step's first") {
+    engine.store(0, Stage::kv_window, Cache::window, 128 + 20, 1, 9, 9 + 1);
+    engine.store(0, Stage::kv_window, Cache::window, 128 + 7, 1, 7, 7 + 1);
+    const auto found = kinds(checker.after(engine, plan));
+    REQUIRE(std::ranges::count(found, "write_outside_plan") == 2);
+  }
+}
+
 TEST_CASE("a row that was replaced from outside must hold the replacement") {
   const RunConfig config = config_of({LayerKind::csa});
   MemoryEngine engine(config);

@@ -1,4 +1,5 @@
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "model/seeded.hpp"

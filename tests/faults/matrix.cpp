@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "compare/comparator.hpp"
@@ -11,6 +12,7 @@
 #include "oracle/faults/finish.hpp"
 #include "oracle/faults/index.hpp"
 #include "oracle/faults/pool.hpp"
+#include "oracle/live_rows.hpp"
 #include "oracle/runner.hpp"
 #include "scenario/plan.hpp"
 
@@ -44,10 +46,6 @@ const Case kVariants[]{
     {"query-half-split", "csa-fp4-4", "indexer.query"},
     {"score-relu-after-sum", "csa-fp4-4", "indexer.score"},
 };
-
-StepObservation run_step(Runner& runner, const StepPlan& plan) {
-  return runner.run(plan);
-}
 
 std::string place(const compare::Comparison& one) {
   return fmt::format("step {} {}/{}", one.step, one.stage, one.tensor);
@@ -127,6 +125,15 @@ std::unique_ptr<faults::FaultyEngine> Matrix::subject(const World& world, const 
   return faults::inject(std::move(engine), world.weights, faults::parse_injection(injection));
 }
 
+std::unique_ptr<Engine> Matrix::beside_until(const World& known, std::int64_t last) {
+  auto engine = factory_("reference", known.plan.config, known.weights, known.hidden);
+  Runner runner(*engine, Selection{});
+  for (const StepPlan& plan : known.plan.steps) {
+    if (plan.index <= last) runner.run(plan);
+  }
+  return engine;
+}
+
 Report Matrix::run_fault(const Case& one) {
   const World& known = world(one.scenario);
   const auto engine = subject(known, one.injection);
@@ -137,12 +144,18 @@ Report Matrix::run_fault(const Case& one) {
   Report report;
   for (const StepObservation& reference : known.steps) {
     const StepObservation seen = *source.next();
-    const compare::StepComparison step = comparator.compare(reference, seen);
+    compare::StepComparison step = comparator.compare(reference, seen);
     report.fired = engine->fired();
     const auto first = std::ranges::find_if(step.comparisons, [](const auto& c) { return c.failed; });
     if (first != step.comparisons.end()) {
       report.stage = first->stage;
       report.detail = place(*first) + (first->downstream ? " (downstream)" : "");
+      if (first->stage == "state") {
+        const auto beside = beside_until(known, seen.step);
+        locate_state_differences(*beside, *engine, known.plan.steps[static_cast<std::size_t>(seen.step)],
+                                 step);
+        if (!first->note.empty()) report.detail += ", " + first->note;
+      }
       return report;
     }
     if (!runner.write_findings().empty()) {
@@ -174,6 +187,31 @@ std::string Matrix::run_control(const Case& one, std::string& seen) {
   }
   if (engine->fired() == 0) return "it changed nothing";
   return met ? "" : "no verdict " + one.verdict + " at " + one.expected + ", first " + seen;
+}
+
+double Matrix::score_error(const Case& one) {
+  const World& known = world(one.scenario);
+  const auto engine = subject(known, one.injection);
+  Runner runner(*engine, Selection{});
+  double difference = 0;
+  double size = 0;
+  for (std::size_t step = 0; step < known.steps.size(); ++step) {
+    const StepObservation seen = runner.run(known.plan.steps[step]);
+    for (std::size_t layer = 0; layer < seen.layers.size(); ++layer) {
+      const auto& right = known.steps[step].layers[layer].tensors;
+      const auto counts = right.at(TensorId::visible).as<std::int32_t>();
+      for (std::size_t token = 0; token < counts.size(); ++token) {
+        const auto row = static_cast<std::int64_t>(token);
+        const auto a = faults::tensor_row<float>(right.at(TensorId::scores), row);
+        const auto b = faults::tensor_row<float>(seen.layers[layer].tensors.at(TensorId::scores), row);
+        for (std::size_t entry = 0; entry < static_cast<std::size_t>(counts[token]); ++entry) {
+          difference += std::pow(double{b[entry]} - double{a[entry]}, 2);
+          size += std::pow(double{a[entry]}, 2);
+        }
+      }
+    }
+  }
+  return std::sqrt(difference / size);
 }
 
 std::string Matrix::run_clean(const std::string& scenario) {
@@ -226,7 +264,7 @@ std::string Matrix::run_unchanged(const std::string& scenario) {
   again(Stage::attention_core, [&](const StageCall& call) { faults::reattend(made, call, {}); });
   again(Stage::output_project, [&](const StageCall& call) { faults::reproject(made, call, {}); });
   Runner runner(*engine, Selection{});
-  for (const StepPlan& plan : known.plan.steps) run_step(runner, plan);
+  for (const StepPlan& plan : known.plan.steps) runner.run(plan);
   return first;
 }
 

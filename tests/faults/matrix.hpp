@@ -48,12 +48,16 @@ class Matrix {
   Report run_fault(const Case& one);
   /// Runs a variation to its end. Empty if all is as it must be, else what is not.
   std::string run_control(const Case& one, std::string& seen);
+  /// Difference of all visible index scores from the reference's, relative to their size (Frobenius).
+  double score_error(const Case& one);
   /// The subject without a fault; empty if it is the reference in every bit.
   std::string run_clean(const std::string& scenario);
   /// What faults compute, without a change: empty if it is what the engine computes.
   std::string run_unchanged(const std::string& scenario);
 
  private:
+  /// A reference engine as it stands after step `last`.
+  std::unique_ptr<Engine> beside_until(const World& known, std::int64_t last);
   const World& world(const std::string& scenario);
   std::unique_ptr<oracle::faults::FaultyEngine> subject(const World& world, const std::string& injection);
 
