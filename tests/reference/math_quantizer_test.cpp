@@ -262,6 +262,18 @@ TEST_CASE("conversions of rows are those of single values, at every boundary") {
       wrong += e4m3[i] != arith::f32_to_e4m3(x[i] * 0.5F) ? 1 : 0;
     }
     REQUIRE(wrong == 0);
+    std::vector<std::uint8_t> codes(1000);
+    for (std::size_t j = 0; j < codes.size(); ++j)
+      codes[j] = static_cast<std::uint8_t>(j * 77);  // all of them
+    for (const std::int64_t count : {1, 63, 64, 448, 999}) {
+      std::vector<float> values(codes.size(), 7.0F);
+      kernels.decode_e4m3(codes.data(), count, 0.25F, values.data());
+      for (std::int64_t j = 0; j < count; ++j) {
+        const float value = e4m3_value(codes[j]) * 0.25F;
+        REQUIRE((std::isnan(value) ? std::isnan(values[j]) : bits(values[j]) == bits(value)));
+      }
+      REQUIRE(values[count] == 7.0F);
+    }
     for (const std::int64_t begin : {0L, 200000L, 390000L}) {
       for (const std::int64_t count : {1L, 15L, 64L, 100L, 128L}) {
         float largest = 0.0F;

@@ -181,6 +181,37 @@ DSV4_TILE Vec high_floats(Bytes upper) {
   return reinterpret_cast<Vec>(high_halves(Bytes{}, upper));
 }
 
+/// The 32-bit words of a vector dealt out to its lanes: word i goes to lane i mod (kWidth / 4).
+DSV4_TILE Bytes dealt(Bytes v) {
+  const Words words = reinterpret_cast<Words>(v);
+#if defined(__AVX512F__)
+  return reinterpret_cast<Bytes>(
+      __builtin_shufflevector(words, words, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Bytes>(__builtin_shufflevector(words, words, 0, 2, 4, 6, 1, 3, 5, 7));
+#else
+  return reinterpret_cast<Bytes>(words);
+#endif
+}
+
+/// A row of codes to values times `scale`.
+[[maybe_unused]] static void decode_e4m3(const uint8_t* codes, int64_t n, float scale, float* out) {
+  const Vec factor = broadcast(scale);
+  int64_t i = 0;
+  for (; i + 4 * kWidth <= n; i += 4 * kWidth) {
+    Bytes row;
+    memcpy(&row, codes + i, sizeof(row));
+    const UpperBytes upper = upper_bytes(dealt(row));
+    const Bytes first = low_bytes(upper.low, upper.high);
+    const Bytes last = high_bytes(upper.low, upper.high);
+    store(out + i, low_floats(first) * factor);
+    store(out + i + kWidth, high_floats(first) * factor);
+    store(out + i + 2 * kWidth, low_floats(last) * factor);
+    store(out + i + 3 * kWidth, high_floats(last) * factor);
+  }
+  for (; i < n; ++i) out[i] = arith::e4m3_to_f32(codes[i]) * scale;
+}
+
 /// kWidth rows x 16 codes to columns. Lane j works on rows 4 j .. 4 j + 3, so that no element leaves its
 /// lane.
 DSV4_TILE void decode_square(const uint8_t* rows, int64_t stride, float* out) {

@@ -90,10 +90,6 @@ DSV4_TILE Vec to_bf16_values(Vec x) {
   for (; i < n; ++i) out[i] = arith::f32_to_bf16(in[i]);
 }
 
-[[maybe_unused]] static void decode_e4m3(const uint8_t* codes, int64_t n, float scale, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = arith::e4m3_to_f32(codes[i]) * scale;
-}
-
 [[maybe_unused]] static void decode_e2m1(const uint8_t* codes, int64_t n, float scale, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = arith::e2m1_to_f32(codes[i]) * scale;
 }
