@@ -144,7 +144,7 @@ void ReplayRun::set_up_subject() {
                        "' has no byte-exact caches, so it cannot write a checkpoint");
   }
   const bool small = oracle::cache_bytes(subject_->plan.config) <= kSmallCaches;
-  if (options_.check_writes.value_or(small && engine.byte_state)) subject_->runner->check_writes();
+  if (options_.check_writes.value_or((small || faulty_ != nullptr) && engine.byte_state)) subject_->runner->check_writes();
   if (options_.expect && scenario_.expect.same_as == "sequential" && options_.resume.empty()) {
     if (engine.bit_exact) {
       sequential_ = std::make_unique<oracle::SequentialCheck>(subject_->plan, subject_->source->info());
