@@ -102,6 +102,10 @@ TEST_CASE("Profiles differ on the axes they name and refuse unknown ones") {
   CHECK(official.get<Softmax>() == Softmax::online64_bf16_p);
   CHECK(official.get<IndexCache>() == IndexCache::fp4);
   CHECK(profile_named("exact").exact);
+  CHECK(profile_named("vllm-mxfp4").get<OutRotation>() == OutRotation::f32);
+  CHECK(profile_named("sglang-fp8").get<IndexScale>() == IndexScale::f32);
+  CHECK(profile_named("transformers").get<KvCache>() == KvCache::bf16);
+  CHECK(profile_named("ggml").get<IndexCache>() == IndexCache::f16);
   Profile own = canonical;
   own.set("empty_lse", "minus_inf");
   CHECK(own.get<EmptyLse>() == EmptyLse::minus_inf);

@@ -40,7 +40,8 @@ std::unique_ptr<Engine> wide_engine(const RunPlan& plan) {
 }  // namespace
 
 TEST_CASE("codes are one step apart at most, where the value is at a rounding boundary", "[wide]") {
-  for (const std::string profile : {"canonical", "official"}) {
+  for (const std::string profile : {"canonical", "official", "vllm-fp8", "vllm-mxfp4", "sglang-fp8",
+                                    "sglang-fp4", "transformers", "ggml"}) {
     const RunPlan plan = plan_of(profile);
     const auto narrow = reference_engine(plan);
     const auto wide = wide_engine(plan);
