@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <utility>
 
 #include "oracle/slots.hpp"
 
@@ -20,6 +22,7 @@ FaultyEngine::FaultyEngine(std::unique_ptr<Engine> inside, std::shared_ptr<const
     : Engine(inside->config()), inside_(std::move(inside)), weight_source_(std::move(weights)) {
   weights_.resize(config_.layers.size());
   edits_.resize(config_.layers.size());
+  told_.resize(config_.layers.size());
   writes_.resize(config_.layers.size());
   for (StageFunction& entry : stages_) {
     entry = [this](const StageCall& call) { inside_->run_stage(plan_, call.layer, call.stage); };
@@ -86,7 +89,13 @@ std::vector<std::byte> FaultyEngine::row(int layer, Cache cache, std::int64_t sl
 
 void FaultyEngine::edit(int layer, Edit edit) {
   fire();
-  edits_[static_cast<std::size_t>(layer)].push_back(std::move(edit));
+  const auto at = static_cast<std::size_t>(layer);
+  const auto [told, first] = told_[at].try_emplace(edit.stage);
+  if (first) {
+    std::ranges::copy_if(inside_->writes(layer), std::back_inserter(told->second),
+                         [&](const Write& write) { return write.stage == edit.stage; });
+  }
+  edits_[at].push_back(std::move(edit));
 }
 
 void FaultyEngine::put(int layer, const Write& row) {
@@ -127,6 +136,7 @@ void FaultyEngine::begin_step(const StepPlan& plan) {
     if (change(plan_)) fire();
   }
   for (auto& edits : edits_) edits.clear();
+  for (auto& told : told_) told.clear();
   inside_->begin_step(plan_);
 }
 
@@ -142,9 +152,17 @@ void FaultyEngine::set_tensor(int layer, TensorId id, Tensor value) {
 std::span<const Write> FaultyEngine::writes(int layer) const {
   const auto at = static_cast<std::size_t>(layer);
   if (edits_[at].empty()) return inside_->writes(layer);
-  const std::span<const Write> told = inside_->writes(layer);
   std::vector<Write>& all = writes_[at];
-  all.assign(told.begin(), told.end());
+  all.clear();
+  std::set<Stage> taken;
+  for (const Write& write : inside_->writes(layer)) {
+    const auto told = told_[at].find(write.stage);
+    if (told == told_[at].end()) {
+      all.push_back(write);
+    } else if (taken.insert(write.stage).second) {
+      all.insert(all.end(), told->second.begin(), told->second.end());
+    }
+  }
   for (const Edit& edit : edits_[at]) {
     const auto meant = [&](const Write& write) {
       return write.stage == edit.stage && write.cache == edit.cache && write.slot == edit.slot;

@@ -7,7 +7,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -90,6 +92,9 @@ class FaultyEngine : public Engine {
     std::optional<Write> row;  ///< empty: the write did not happen
   };
   void edit(int layer, Edit edit);
+  /// Writes of a stage as the engine inside told them before a fault changed tensors that they may be read
+  /// from.
+  using ToldWrites = std::map<Stage, std::vector<Write>>;
 
   std::unique_ptr<Engine> inside_;
   std::shared_ptr<const WeightSource> weight_source_;
@@ -99,6 +104,7 @@ class FaultyEngine : public Engine {
   TensorSet needed_;
   StepPlan plan_;  ///< of this step, as the engine inside has it
   std::vector<std::vector<Edit>> edits_;
+  std::vector<ToldWrites> told_;  ///< of edited stages
   mutable std::vector<std::vector<Write>> writes_;
   std::int64_t fired_ = 0;
 };
