@@ -121,6 +121,24 @@ struct Runs {
 
 }  // namespace
 
+TEST_CASE("a tensor that a side had to hold in its whole run, and does not, is a finding") {
+  Runs runs;
+  for (StepObservation& step : runs.parts) step.layers[0].tensors.erase(TensorId::q_latent);
+  for (const bool due : {false, true}) {
+    TokenAligner aligner(runs.info, runs.info, Rules(RuleSet::bits),
+                         [due](bool reference, std::int64_t step, std::optional<TensorId> id) {
+                           return due && !reference && step == -1 && id == TensorId::q_latent;
+                         });
+    aligner.compare_final_state(false);
+    for (const auto& step : runs.whole) aligner.add(Side::reference, step, request_keys(runs.names));
+    for (const auto& step : runs.parts) aligner.add(Side::subject, step, request_keys(runs.names));
+    const StepComparison result = aligner.compare();
+    REQUIRE(result.failed() == due);
+    REQUIRE(result.findings.size() == (due ? 1 : 0));
+    REQUIRE(aligner.totals().findings == (due ? 1 : 0));
+  }
+}
+
 TEST_CASE("a run in chunks equals the run at once, token by token") {
   Runs runs;
   Totals totals;

@@ -336,6 +336,29 @@ TEST_CASE("what a side had to hold and does not is a finding, the rest is not pr
   REQUIRE(one.skips.size() == 2);
 }
 
+TEST_CASE("scales of another shape are not read beside the codes") {
+  const SourceInfo info = synthetic_info({LayerKind::swa});
+  StepObservation reference = synthetic_step(info);
+  reference.layers[0].tensors.at(TensorId::window_codes).as<std::uint8_t>()[0] = 0x38;                 // 1
+  std::ranges::fill(reference.layers[0].tensors.at(TensorId::window_scales).bytes(), std::byte{129});  // 4
+  StepObservation subject = reference;
+  test::flip(subject.layers[0].tensors.at(TensorId::window_codes), 0);
+  const auto decoded = [&] {
+    const StepComparison step = Comparator(info, info, Rules(RuleSet::values)).compare(reference, subject);
+    const auto codes = std::ranges::find_if(
+        step.comparisons, [](const Comparison& c) { return c.id == TensorId::window_codes; });
+    return codes->reference.decoded.value();
+  };
+  REQUIRE(decoded() == 4);
+  Tensor fewer(DType::float8_e8m0fnu, {test::kTokens, 3});
+  subject.layers[0].tensors.at(TensorId::window_scales) = fewer;
+  REQUIRE(decoded() == 1);
+  fewer = Tensor(DType::float8_e8m0fnu, {2, 7});  // too few rows on both sides
+  reference.layers[0].tensors.at(TensorId::window_scales) = fewer;
+  subject.layers[0].tensors.at(TensorId::window_scales) = fewer;
+  REQUIRE(decoded() == 1);
+}
+
 TEST_CASE("a capture without slots is compared without them") {
   const SourceInfo info = synthetic_info({LayerKind::swa});
   const StepObservation whole = synthetic_step(info);

@@ -74,6 +74,37 @@ TEST_CASE("an observation holds what is selected") {
   CHECK(second.layers[0].state_digests.size() == 5);
 }
 
+TEST_CASE("a step whose engine throws keeps what it had published") {
+  const RunPlan plan =
+      test::plan_of("csa", "  - prefill: {request: a, tokens: 8}\n  - decode: {requests: [a]}\n");
+  const auto wrong = test::engine_of(plan);
+  wrong->stages()[static_cast<std::size_t>(Stage::indexer_score)] = [](const StageCall& call) {
+    if (call.plan.index == 1) throw SubjectError("no more");
+  };
+  wrong->stages()[static_cast<std::size_t>(Stage::indexer_select)] = [](const StageCall&) {};
+  wrong->stages()[static_cast<std::size_t>(Stage::attention_lists)] = [](const StageCall&) {};
+  wrong->stages()[static_cast<std::size_t>(Stage::attention_core)] = [](const StageCall&) {};
+  wrong->stages()[static_cast<std::size_t>(Stage::output_project)] = [](const StageCall&) {};
+  for (const Feed feed : {Feed::independent, Feed::reference}) {
+    const auto reference = test::engine_of(plan);
+    Runner reference_runner(*reference, Selection{});
+    Runner runner(*wrong, Selection{});
+    LiveSource leader(reference_runner, plan, "");
+    LiveSource follower(runner, plan, "");
+    Lockstep lockstep(follower, leader, feed);
+    REQUIRE(lockstep.next());
+    CHECK_FALSE(lockstep.broken_off());
+    CHECK_THROWS_AS(lockstep.next(), SubjectError);
+    const auto pair = lockstep.broken_off();
+    REQUIRE(pair);
+    CHECK(pair->subject.step == 1);
+    CHECK(pair->reference->step == 1);
+    CHECK(pair->subject.layers[0].tensors.contains(TensorId::query_codes));
+    CHECK_FALSE(pair->subject.layers[0].tensors.contains(TensorId::scores));
+    CHECK_FALSE(lockstep.broken_off());
+  }
+}
+
 TEST_CASE("feeding confines a fault to its stage, running apart does not") {
   const RunPlan plan =
       test::plan_of("csa", "  - prefill: {request: a, tokens: 12}\n  - decode: {requests: [a], repeat: 2}\n");
@@ -193,5 +224,58 @@ TEST_CASE("a checkpoint continues bit for bit, chained layers and restores inclu
     for (std::size_t layer = 0; layer < 2; ++layer) {
       CHECK(expected[i + 2].layers[layer].state_digests == rest[i].layers[layer].state_digests);
     }
+  }
+}
+
+namespace {
+
+/// Steps as a file gives them: no writes.
+class Recorded : public ObservationSource {
+ public:
+  Recorded(SourceInfo info, std::vector<StepObservation> steps)
+      : info_(std::move(info)), steps_(std::move(steps)) {
+    for (StepObservation& step : steps_) {
+      for (LayerObservation& layer : step.layers) layer.writes.clear();
+    }
+  }
+  const SourceInfo& info() const override { return info_; }
+  std::optional<StepObservation> next() override {
+    if (next_ == steps_.size()) return std::nullopt;
+    return steps_[next_++];
+  }
+
+ private:
+  SourceInfo info_;
+  std::vector<StepObservation> steps_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a dump is fed only into the batch and the caches that it is of") {
+  const RunPlan plan = test::plan_of("csa", "  - prefill: {request: a, tokens: 9}\n");
+  const auto recorder = test::engine_of(plan);
+  const std::vector<StepObservation> steps = test::run_all(*recorder, plan);
+  const auto feed = [&](const std::vector<StepObservation>& recorded) {
+    const auto engine = test::engine_of(plan);
+    Runner runner(*engine, Selection{});
+    LiveSource live(runner, plan, "");
+    Recorded file(live.info(), recorded);
+    Lockstep lockstep(live, file, Feed::reference);
+    while (lockstep.next()) {
+    }
+  };
+  CHECK_NOTHROW(feed(steps));
+
+  std::vector<StepObservation> moved = steps;
+  moved[0].batch.position.as<std::int32_t>()[3] = 7;
+  CHECK_THROWS_AS(feed(moved), UsageError);
+  std::vector<StepObservation> unplaced = steps;
+  unplaced[0].batch.slot = Tensor(DType::int32, {0});
+  CHECK_THROWS_AS(feed(unplaced), UsageError);
+  for (const std::int32_t slot : {-1, 1 << 20}) {
+    std::vector<StepObservation> outside = steps;
+    outside[0].layers[0].tensors.at(TensorId::compress_slot).as<std::int32_t>()[0] = slot;
+    CHECK_THROWS_AS(feed(outside), UsageError);
   }
 }
