@@ -216,6 +216,26 @@ TEST_CASE("every weight code is decoded to its value") {
   });
 }
 
+TEST_CASE("several products of one input are those of each alone") {
+  on_every_isa([] {
+    const Problem a = make(Matrix::Format::bf16, 150, 300, 29, 11);
+    const Problem b = make(Matrix::Format::fp8_block128, 33, 300, 29, 12);
+    std::vector<float> alone_a(29 * 150);
+    std::vector<float> alone_b(29 * 33);
+    linear(a.w, all_outputs(a.w), a.wide(), 29, alone_a.data(), 150);
+    linear(b.w, all_outputs(b.w), a.wide(), 29, alone_b.data(), 33);
+    std::vector<float> out_a(alone_a.size());
+    std::vector<float> out_b(alone_b.size());
+    const std::vector<WholeProduct> both{{&a.w, out_a.data()}, {&b.w, out_b.data()}};
+    linear(both, a.wide(), 29);
+    REQUIRE(bits(out_a) == bits(alone_a));
+    REQUIRE(bits(out_b) == bits(alone_b));
+    const Problem narrow = make(Matrix::Format::bf16, 4, 128, 29, 1);
+    const std::vector<WholeProduct> uneven{{&a.w, out_a.data()}, {&narrow.w, out_b.data()}};
+    REQUIRE_THROWS_AS(linear(uneven, a.wide(), 29), InternalError);
+  });
+}
+
 TEST_CASE("impossible calls are refused") {
   const Problem p = make(Matrix::Format::bf16, 4, 128, 1, 1);
   std::vector<float> out(4);
