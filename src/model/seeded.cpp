@@ -11,6 +11,7 @@
 #include "arith/bf16.hpp"
 #include "arith/e4m3.hpp"
 #include "arith/philox.hpp"
+#include "model/seed_edits.hpp"
 
 namespace dsv4 {
 namespace {
@@ -68,7 +69,8 @@ std::array<Out, 2 * kUHalfRange + 1> table_of(const Convert& convert) {
 
 class SeededHidden final : public HiddenSource {
  public:
-  explicit SeededHidden(const RunConfig& config) : seed_(config.seed), dim_(config.geometry.dim) {
+  explicit SeededHidden(const RunConfig& config)
+      : seed_(config.seed), dim_(config.geometry.dim), edits_(config.seed_edits) {
     for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
       const std::string index = std::to_string(layer);
       const SeededStream stream(seed_, "hidden.outlier/" + index, 0);
@@ -94,6 +96,7 @@ class SeededHidden final : public HiddenSource {
         out[first + i] = arith::f32_to_bf16(static_cast<float>(values[i]) * entry.factor[first + i]);
       }
     }
+    apply_seed_edits(edits_, layer, out);
   }
 
  private:
@@ -103,6 +106,7 @@ class SeededHidden final : public HiddenSource {
   };
   std::uint64_t seed_;
   int dim_;
+  std::vector<SeedEdit> edits_;
   std::vector<Layer> layers_;
 };
 
@@ -214,7 +218,7 @@ std::int64_t bytes_of(const LayerWeights& w) {
 class SeededWeights final : public WeightSource {
  public:
   explicit SeededWeights(const RunConfig& config)
-      : seed_(config.seed), geometry_(config.geometry), kinds_(config.layers) {}
+      : seed_(config.seed), geometry_(config.geometry), kinds_(config.layers), edits_(config.seed_edits) {}
 
   std::shared_ptr<const LayerWeights> layer(int index) const override {
     require(index >= 0 && static_cast<std::size_t>(index) < kinds_.size(), "seeded weights: no such layer");
@@ -227,7 +231,8 @@ class SeededWeights final : public WeightSource {
     }
     const LayerMaker maker(seed_, index);
     auto made =
-        std::make_shared<const LayerWeights>(maker.make(geometry_, kinds_[static_cast<std::size_t>(index)]));
+        std::make_shared<LayerWeights>(maker.make(geometry_, kinds_[static_cast<std::size_t>(index)]));
+    apply_seed_edits(edits_, index, *made);
     kept_.push_front({index, bytes_of(*made), made});
     kept_bytes_ += kept_.front().bytes;
     while (kept_bytes_ > kKeptBytes && kept_.size() > 1) {
@@ -246,6 +251,7 @@ class SeededWeights final : public WeightSource {
   std::uint64_t seed_;
   Geometry geometry_;
   std::vector<LayerKind> kinds_;
+  std::vector<SeedEdit> edits_;
   mutable std::mutex mutex_;
   mutable std::list<Kept> kept_;  // latest use first
   mutable std::int64_t kept_bytes_ = 0;

@@ -34,7 +34,8 @@ std::uint64_t content_id(std::string_view request, std::int64_t position, std::i
 /// XXH3-64 of `hash:<hash_id>:<offset>`, for tokens of imported traces.
 std::uint64_t trace_content_id(std::int64_t hash_id, std::int64_t offset);
 
-/// Hidden states of every layer of the run; a row's values depend on its content id and the layer alone.
+/// Hidden states of every layer of the run; a row's values depend on its content id and the layer alone. The run's
+/// seed_edits are in place, here and in the weights.
 std::shared_ptr<const HiddenSource> seeded_hidden(const RunConfig& config);
 /// Weights of every layer of the run, made on first use; layers beyond 3 GiB are dropped, oldest use first.
 std::shared_ptr<const WeightSource> seeded_weights(const RunConfig& config);

@@ -36,6 +36,8 @@ struct CacheConfig {
   bool poison_freed = false;
   std::optional<std::int64_t> pool_pages;  ///< `pages: {pool: N}`, usable pages of every pool; empty: auto
   std::optional<std::int64_t> pitch;       ///< page pitch in bytes of KV and index pages; empty: natural
+  /// `pages: {pool: N, first: F}`: fresh pages are handed out from F on, then 1 .. F - 1. A matter of the plan alone.
+  std::optional<std::int32_t> first_page;
 
   bool operator==(const CacheConfig&) const = default;
 };
@@ -61,6 +63,17 @@ std::string_view name(Pool pool);
 /// The pool behind a cache of a layer. Ring and online state has no pool: its memory is addressed by state base.
 Pool pool_of(LayerKind kind, Cache cache);
 
+/// A change of seeded inputs (`seeded:` of a scenario): elements of a tensor set to a value or multiplied by a power of
+/// two, in every layer that has the tensor.
+struct SeedEdit {
+  std::string tensor;              ///< `hidden` or a weight's short name
+  std::optional<int> layer;        ///< index in the run's list; empty: all
+  std::vector<std::int64_t> rows;  ///< of a matrix; empty: all. Vectors and hidden states have columns only
+  std::vector<std::int64_t> columns;
+  std::optional<float> value;      ///< what the elements become (FP8 matrices: their codes)
+  int scale = 0;                   ///< without a value: exponent of the factor (FP8 matrices: of their block scales)
+};
+
 /// Everything about a run that does not change from step to step.
 struct RunConfig {
   Geometry geometry;
@@ -69,6 +82,7 @@ struct RunConfig {
   bool chain = false;             ///< feed each layer the RMS-normed sum of its predecessor's input and output
   CacheConfig cache;
   std::uint64_t seed = 0;
+  std::vector<SeedEdit> seed_edits;                   ///< applied in order
   std::array<std::int64_t, kPoolCount> pool_pages{};  ///< pages of each pool, null page included
   std::int32_t state_bases = 0;                       ///< requests that ring or online state has room for
   std::vector<std::string> requests;                  ///< names by request index, in order of admission

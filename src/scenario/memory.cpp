@@ -67,7 +67,8 @@ Memory::Memory(const RunConfig& config, bool limited) : config_(config) {
     used_[i] = pool_used(config, which);
     std::optional<std::int64_t> usable;
     if (limited) usable = std::max<std::int64_t>(config.pool_pages[i] - 1, 0);
-    pools_.emplace_back(which, config.cache.allocate, usable, config.seed);
+    const std::int32_t first = limited && used_[i] ? config.cache.first_page.value_or(1) : 1;
+    pools_.emplace_back(which, config.cache.allocate, usable, config.seed, first);
   }
 }
 

@@ -8,8 +8,10 @@
 
 namespace dsv4::scenario {
 
-PagePool::PagePool(Pool pool, Allocate order, std::optional<std::int64_t> usable, std::uint64_t seed)
-    : order_(order), usable_(usable), draws_(seed, "allocate/" + std::string(name(pool)), 0) {
+PagePool::PagePool(Pool pool, Allocate order, std::optional<std::int64_t> usable, std::uint64_t seed,
+                   std::int32_t first)
+    : order_(order), usable_(usable), draws_(seed, "allocate/" + std::string(name(pool)), 0), first_(first) {
+  require(first == 1 || (usable && first >= 1 && first <= *usable), "the first page lies outside its pool");
   if (usable_) shuffled_free_ = *usable_;
 }
 
@@ -29,9 +31,12 @@ std::optional<std::int32_t> PagePool::take() {
 }
 
 std::int32_t PagePool::take_free() {
-  const bool fresh_left = !usable_ || next_fresh_ <= *usable_;
+  const bool fresh_left = !usable_ || fresh_taken_ < *usable_;
   const bool fresh = order_ == Allocate::sequential && usable_ ? fresh_left : freed_.empty();
-  if (fresh) return next_fresh_++;
+  if (fresh) {
+    const std::int64_t place = first_ - 1 + fresh_taken_++;
+    return static_cast<std::int32_t>((usable_ ? place % *usable_ : place) + 1);
+  }
   const bool oldest = order_ == Allocate::sequential;
   const std::int32_t page = oldest ? freed_.front() : freed_.back();
   if (oldest) {

@@ -3,7 +3,7 @@
 /// Page 0 is the null page and never leaves. Orders: sequential hands out pages 1, 2, ... until the pool is
 /// used up, then the page freed longest ago; lifo the page freed last, else the lowest fresh one; shuffled
 /// the k-th of F free pages with k = word n of the stream `allocate/<pool>` mod F, n counting the pages
-/// handed out.
+/// handed out. A pool of a fixed size may start at another page than 1; its fresh pages are then first, ..., N, 1, ...
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ class PagePool {
  public:
   /// `usable` pages beside the null page; empty: as many as are asked for (to find the size of an `auto`
   /// pool).
-  PagePool(Pool pool, Allocate order, std::optional<std::int64_t> usable, std::uint64_t seed);
+  PagePool(Pool pool, Allocate order, std::optional<std::int64_t> usable, std::uint64_t seed,
+           std::int32_t first = 1);
 
   /// A page with one holder, or nothing when the pool is empty.
   std::optional<std::int32_t> take();
@@ -47,7 +48,8 @@ class PagePool {
   std::optional<std::int64_t> usable_;
   SeededStream draws_;
   std::uint32_t drawn_ = 0;
-  std::int32_t next_fresh_ = 1;
+  std::int32_t first_ = 1;
+  std::int64_t fresh_taken_ = 0;    ///< sequential and lifo: fresh pages handed out
   std::deque<std::int32_t> freed_;  ///< sequential and lifo: in the order of freeing
   std::int64_t shuffled_free_ = 0;  ///< shuffled: free pages are the places 0 .. shuffled_free_ - 1
   std::unordered_map<std::int64_t, std::int32_t> shuffled_;  ///< places that do not hold page place + 1

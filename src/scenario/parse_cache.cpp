@@ -7,14 +7,18 @@
 namespace dsv4::scenario {
 namespace {
 
-/// `auto` or `{pool: N}`.
-std::optional<std::int64_t> pool_pages(const YamlReader& reader, const YamlNode& node) {
+/// `auto` or `{pool: N, first: F}`.
+void take_pages(const YamlReader& reader, const YamlNode& node, CacheConfig& cache) {
   if (node.kind != YamlNode::Kind::map) {
     reader.word(node, "pages", {"auto"});
-    return std::nullopt;
+    return;
   }
-  return reader.integer(MapReader(reader, node, "pages", {"pool"}).required("pool"), "pool", 1,
-                        kMaxPoolPages);
+  const MapReader map(reader, node, "pages", {"pool", "first"});
+  cache.pool_pages = reader.integer(map.required("pool"), "pool", 1, kMaxPoolPages);
+  const YamlNode* first = map.optional("first");
+  if (first == nullptr) return;
+  cache.first_page =
+      reader.int32(*first, "first", 1, static_cast<std::int32_t>(*cache.pool_pages));
 }
 
 std::int64_t pitch_of(const YamlReader& reader, const YamlNode& node, const CacheConfig& cache) {
@@ -39,7 +43,7 @@ CacheConfig parse_cache(const YamlReader& reader, const YamlNode& node, bool& dr
   page("c4_page", cache.c4_page);
   page("c128_page", cache.c128_page);
   page("index_page", cache.index_page);
-  if (const YamlNode* pages = map.optional("pages")) cache.pool_pages = pool_pages(reader, *pages);
+  if (const YamlNode* pages = map.optional("pages")) take_pages(reader, *pages, cache);
   if (const YamlNode* state = map.optional("c4_state")) {
     cache.c4_state = static_cast<C4State>(reader.word(*state, "c4_state", {"ring", "paged", "page4align"}));
   }
@@ -51,6 +55,9 @@ CacheConfig parse_cache(const YamlReader& reader, const YamlNode& node, bool& dr
   if (const YamlNode* allocate = map.optional("allocate")) {
     cache.allocate =
         static_cast<Allocate>(reader.word(*allocate, "allocate", {"sequential", "shuffled", "lifo"}));
+  }
+  if (cache.first_page && cache.allocate == Allocate::shuffled) {
+    reader.fail(map.optional("pages")->mark, "pages takes first only where pages are not shuffled");
   }
   if (const YamlNode* poison = map.optional("poison_freed")) {
     cache.poison_freed = reader.boolean(*poison, "poison_freed");

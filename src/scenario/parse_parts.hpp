@@ -21,6 +21,12 @@ Profile parse_profile(const YamlReader& reader, const YamlNode& node);
 /// `cache:` without the default of `draft`; `draft_given` says whether the key was there.
 CacheConfig parse_cache(const YamlReader& reader, const YamlNode& node, bool& draft_given);
 
+/// `class:`, one of fault_classes().
+std::string parse_class(const YamlReader& reader, const YamlNode& node);
+
+/// `seeded:`, a list of edits; each is checked against the model's layers and shapes.
+std::vector<SeedEdit> parse_seed_edits(const YamlReader& reader, const YamlNode& node, const Model& model);
+
 /// A path of the scenario, resolved against the folder of the scenario's file.
 std::string resolve_path(const YamlReader& reader, const std::string& path);
 

@@ -20,10 +20,14 @@ RunConfig config_of(const Scenario& scenario, const Overrides& overrides) {
   config.chain = scenario.model.chain;
   config.profile = overrides.profile ? profile_named(*overrides.profile) : scenario.profile;
   config.seed = overrides.seed.value_or(scenario.seed);
+  config.seed_edits = scenario.seed_edits;
   config.cache = scenario.cache;
   if (overrides.c4_state) config.cache.c4_state = *overrides.c4_state;
   if (overrides.c128_state) config.cache.c128_state = *overrides.c128_state;
   if (overrides.allocate) config.cache.allocate = *overrides.allocate;
+  if (config.cache.first_page && config.cache.allocate == Allocate::shuffled) {
+    throw UsageError(scenario.file + ": pages takes first only where pages are not shuffled");
+  }
   if (const std::string fault = drafting_fault(config.cache, config.layers); !fault.empty()) {
     throw UsageError(fmt::format("{}: {}", scenario.file, fault));
   }

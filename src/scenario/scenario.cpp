@@ -110,8 +110,8 @@ Scenario parse_plain(const std::string& text, const std::string& file) {
   const YamlReader reader(file);
   const YamlNode root = parse_yaml(text, file);
   const MapReader map(reader, root, "a scenario",
-                      {"name", "description", "model", "profile", "seed", "cache", "steps", "sweep", "expect",
-                       "hidden", "weights", "trace"});
+                      {"name", "description", "class", "model", "profile", "seed", "seeded", "cache", "steps",
+                       "sweep", "expect", "hidden", "weights", "trace"});
   if (const YamlNode* sweep = map.optional("sweep")) {
     reader.fail(sweep->mark, "sweep must stand at the start of a line, as a block of its own");
   }
@@ -122,6 +122,7 @@ Scenario parse_plain(const std::string& text, const std::string& file) {
   if (const YamlNode* name = map.optional("name")) scenario.name = run_name(reader, *name);
   if (const YamlNode* words = map.optional("description"))
     scenario.description = reader.text(*words, "description");
+  if (const YamlNode* kind = map.optional("class")) scenario.fault_class = parse_class(reader, *kind);
   scenario.model = parse_model(reader, map.optional("model"));
   if (const YamlNode* profile = map.optional("profile")) {
     scenario.profile = parse_profile(reader, *profile);
@@ -131,6 +132,14 @@ Scenario parse_plain(const std::string& text, const std::string& file) {
   scenario.steps = parse_steps(reader, map.required("steps"));
   take_cache(reader, map.optional("cache"), scenario);
   take_inputs(reader, map, scenario);
+  if (const YamlNode* edits = map.optional("seeded")) {
+    scenario.seed_edits = parse_seed_edits(reader, *edits, scenario.model);
+    for (const SeedEdit& edit : scenario.seed_edits) {
+      const bool from_file =
+          edit.tensor == "hidden" ? !scenario.hidden_path.empty() : !scenario.weights_paths.empty();
+      if (from_file) reader.fail(edits->mark, fmt::format("{} comes from a file and is not seeded", edit.tensor));
+    }
+  }
   if (const YamlNode* trace = map.optional("trace")) scenario.trace = parse_trace(reader, *trace);
   if (const YamlNode* expect = map.optional("expect")) scenario.expect = parse_expect(reader, *expect);
   return scenario;

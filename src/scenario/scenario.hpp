@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,6 +53,7 @@ struct SweepVariable {
 struct Scenario {
   std::string name;         ///< of `name:` or the file's stem; expanded runs end in "[n=3,s=2]"
   std::string description;  ///< of `description:`, for listings
+  std::string fault_class;  ///< of `class:`, one of fault_classes(); may be empty
   std::string file;         ///< as given, for messages
   std::string text;         ///< YAML of this run (an expanded run: with its values in place)
   Model model;
@@ -62,10 +64,19 @@ struct Scenario {
   std::vector<Event> steps;
   std::string hidden_path;                 ///< "" = seeded
   std::vector<std::string> weights_paths;  ///< empty = seeded
+  std::vector<SeedEdit> seed_edits;        ///< of `seeded:`
   Trace trace;
   Expect expect;
   std::vector<SweepVariable> sweep;  ///< not empty: expand() first
 };
+
+/// A kind of fault that a scenario looks for, `class:`.
+struct FaultClass {
+  std::string_view name;
+  std::string_view description;  ///< one line
+};
+/// In the order of listings.
+std::span<const FaultClass> fault_classes();
 
 /// Reads a scenario file. Of a sweep, the values of the first run are in place.
 Scenario load_scenario(const std::string& path);

@@ -140,7 +140,12 @@ std::string cache_text(const CacheConfig& cache, std::int32_t widest) {
   map.add_changed("c4_page", cache.c4_page, standard.c4_page);
   map.add_changed("c128_page", cache.c128_page, standard.c128_page);
   map.add_changed("index_page", cache.index_page, standard.index_page);
-  if (cache.pool_pages) map.add("pages", fmt::format("{{pool: {}}}", *cache.pool_pages));
+  if (cache.pool_pages) {
+    FlowMap pages;
+    pages.add("pool", std::to_string(*cache.pool_pages));
+    if (cache.first_page) pages.add("first", std::to_string(*cache.first_page));
+    map.add("pages", pages.text());
+  }
   add_choice<3>(map, "c4_state", static_cast<std::size_t>(cache.c4_state), {"ring", "paged", "page4align"});
   add_choice<3>(map, "c128_state", static_cast<std::size_t>(cache.c128_state), {"ring", "paged", "online"});
   map.add_changed("draft", cache.draft_rows, static_cast<int>(widest));
@@ -150,6 +155,24 @@ std::string cache_text(const CacheConfig& cache, std::int32_t widest) {
   add_choice<2>(map, "swa_release", static_cast<std::size_t>(cache.swa_release), {"eager", "never"});
   if (cache.pitch) map.add("pitch", std::to_string(*cache.pitch));
   return map.empty() ? "" : map.text();
+}
+
+std::string seeded_text(const std::vector<SeedEdit>& edits) {
+  std::string text = "seeded:\n";
+  for (const SeedEdit& edit : edits) {
+    FlowMap map;
+    map.add("tensor", edit.tensor);
+    if (edit.layer) map.add("layer", std::to_string(*edit.layer));
+    if (!edit.rows.empty()) map.add("rows", fmt::format("[{}]", fmt::join(edit.rows, ", ")));
+    if (!edit.columns.empty()) map.add("columns", fmt::format("[{}]", fmt::join(edit.columns, ", ")));
+    if (edit.value) {
+      map.add("value", fmt::format("{}", *edit.value));  // "inf" and "-inf" as the reader takes them
+    } else {
+      map.add("scale", std::to_string(edit.scale));
+    }
+    text += "  - " + map.text() + "\n";
+  }
+  return text;
 }
 
 std::string absolute(const std::string& path) {
@@ -190,9 +213,11 @@ std::string write_yaml(const Scenario& scenario) {
   };
   line("name", scenario.name.empty() ? "" : quoted(scenario.name));
   line("description", scenario.description.empty() ? "" : quoted(scenario.description));
+  line("class", scenario.fault_class);
   line("model", model_text(scenario.model));
   line("profile", scenario.profile_given ? profile_text(scenario.profile) : "");
   line("seed", scenario.seed == 0 ? "" : std::to_string(scenario.seed));
+  if (!scenario.seed_edits.empty()) text += seeded_text(scenario.seed_edits);
   line("cache", cache_text(scenario.cache, widest_verify(scenario.steps).value));
   line("hidden", scenario.hidden_path.empty() ? "" : absolute(scenario.hidden_path));
   std::vector<std::string> weights;

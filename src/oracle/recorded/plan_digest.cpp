@@ -4,6 +4,7 @@
 
 #include <iterator>
 
+#include "arith/bits.hpp"
 #include "model/digest.hpp"
 #include "model/error.hpp"
 
@@ -38,6 +39,15 @@ class PlanText {
         c.c4_page, c.c128_page, c.index_page, static_cast<int>(c.c4_state), static_cast<int>(c.c128_state),
         c.draft_rows, static_cast<int>(c.allocate), static_cast<int>(c.swa_release), c.poison_freed,
         c.pool_pages.value_or(-1), c.pitch.value_or(-1));
+    if (c.first_page) add("first page {}\n", *c.first_page);
+    for (const SeedEdit& edit : config.seed_edits) {
+      add("edit {} {} value {} scale {} rows", edit.tensor, edit.layer.value_or(-1),
+          edit.value ? arith::to_bits(*edit.value) : 0, edit.value ? 0 : edit.scale);
+      for (const std::int64_t row : edit.rows) add(" {}", row);
+      add(" columns");
+      for (const std::int64_t column : edit.columns) add(" {}", column);
+      add("\n");
+    }
     for (const std::int64_t pages : config.pool_pages) add("pool {}\n", pages);
     add("bases {}\n", config.state_bases);
     for (const std::string& request : config.requests) add("request {}\n", request);
