@@ -10,14 +10,15 @@ namespace {
 constexpr float kScale = 0.044194173F;  // 0x3D3504F3
 static_assert(__builtin_bit_cast(std::uint32_t, kScale) == 0x3D3504F3U);
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 16;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kWarpHeads = 8;
+constexpr int kWarpHeads = 4;
+constexpr int kKeysAtOnce = 32 / kWarpHeads;
 constexpr int kBlockHeads = kWarps * kWarpHeads;
 constexpr int kTileKeys = 16;
 constexpr int kMostItems = 512;          // of a block
 constexpr int kTerms = kHeadDim / 32;    // of a lane
-constexpr int kEnoughBlocks = 528;       // that keep the device busy
+constexpr int kEnoughBlocks = 132;       // that keep the device busy
 constexpr int kSharedBytes = 2 * kTileKeys * (kHeadDim * static_cast<int>(sizeof(float)) + kRawBytes) +
                              (kMostItems + 3 * kTileKeys) * static_cast<int>(sizeof(KeyPlace));
 
@@ -58,7 +59,7 @@ __device__ __forceinline__ float transposed_tree(float (&v)[32], int lane) {
   return v[0];
 }
 
-/// A warp keeps eight heads in registers, lane l the terms of lane l; four keys at a time give 32 dots. Of the keys,
+/// A warp keeps four heads in registers, lane l the terms of lane l; eight keys at a time give 32 dots. Of the keys,
 /// bytes are brought two tiles ahead and decoded one tile ahead.
 __global__ void __launch_bounds__(kThreads) logits_kernel(CoreProblem p, int block_items) {
   extern __shared__ float4 shared[];
@@ -113,19 +114,19 @@ __global__ void __launch_bounds__(kThreads) logits_kernel(CoreProblem p, int blo
     if (tile + 1 < tiles) widen(tile + 1);
     if (first_head < p.heads) {
 #pragma unroll 1
-      for (int key0 = 0; key0 < kTileKeys; key0 += 4) {
+      for (int key0 = 0; key0 < kTileKeys; key0 += kKeysAtOnce) {
         float sums[32];
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
+        for (int k = 0; k < kKeysAtOnce; ++k) {
           const float4* const key = wide + tile % 2 * kTileVectors + (key0 + k) * (kHeadDim / 4) + lane;
 #pragma unroll
-          for (int h = 0; h < kWarpHeads; ++h) sums[8 * k + h] = 0.0F;
+          for (int h = 0; h < kWarpHeads; ++h) sums[kWarpHeads * k + h] = 0.0F;
 #pragma unroll
           for (int quarter = 0; quarter < 4; ++quarter) {
             const float4 y = key[32 * quarter];
 #pragma unroll
             for (int h = 0; h < kWarpHeads; ++h) {
-              float& sum = sums[8 * k + h];
+              float& sum = sums[kWarpHeads * k + h];
               sum = arith::fma(q[h][4 * quarter], y.x, sum);
               sum = arith::fma(q[h][4 * quarter + 1], y.y, sum);
               sum = arith::fma(q[h][4 * quarter + 2], y.z, sum);
@@ -134,8 +135,8 @@ __global__ void __launch_bounds__(kThreads) logits_kernel(CoreProblem p, int blo
           }
         }
         const float dot = transposed_tree(sums, lane);
-        const int head = first_head + lane % 8;
-        const int item = tile * kTileKeys + key0 + lane / 8;
+        const int head = first_head + lane % kWarpHeads;
+        const int item = tile * kTileKeys + key0 + lane / kWarpHeads;
         if (head < p.heads && item < count) {
           p.weights[(std::int64_t{blockIdx.x} * p.heads + head) * p.items + begin + item] = dot * kScale;
         }

@@ -5,17 +5,22 @@
 namespace dsv4::gpu {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = 32 * kWarps;
-constexpr int kHeads = 16;                       // of a warp
-constexpr int kBlockHeads = kWarps * kHeads;
-constexpr int kChannels = 256;                   // of a block, two times four a thread
-constexpr int kTileKeys = 16;                    // divides a block of section 18
-constexpr int kPlaces = 256;                     // held at a time
-constexpr int kWeightStride = kBlockHeads + 4;
-constexpr int kWideVectors = kTileKeys * kChannels / 4;
-constexpr int kSharedBytes = 2 * kWideVectors * 16 + 3 * kTileKeys * kWeightStride * 4 + 2 * kTileKeys * kRawBytes +
-                             (kPlaces + 3 * kTileKeys) * static_cast<int>(sizeof(KeyPlace));
+constexpr int kTileKeys = 16;               // divides a block of section 18
+constexpr int kPlaces = 256;                // held at a time
+constexpr std::int64_t kManyTokens = 128;   // that fill the device with large blocks
+
+/// What a block takes: a thread holds kVectors x 4 channels of kHeads heads. Large blocks read each value from shared
+/// memory for more sums, small ones share few tokens out among more blocks.
+template <int kVectors, int kHeads, int kWarps>
+struct Shape {
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kBlockHeads = kWarps * kHeads;
+  static constexpr int kChannels = 128 * kVectors;
+  static constexpr int kWeightStride = kBlockHeads + 4;
+  static constexpr int kWide = kTileKeys * kChannels / 4;  // vectors of a tile
+  static constexpr int kSharedBytes = 2 * kWide * 16 + 3 * kTileKeys * kWeightStride * 4 + 2 * kTileKeys * kRawBytes +
+                                      (kPlaces + 3 * kTileKeys) * static_cast<int>(sizeof(KeyPlace));
+};
 
 /// Four channels of a row, the first a multiple of 4.
 __device__ __forceinline__ float4 channels(const std::uint8_t* raw, int channel) {
@@ -28,10 +33,16 @@ __device__ __forceinline__ float4 channels(const std::uint8_t* raw, int channel)
                      arith::from_bits(rope.y << 16), arith::from_bits(rope.y & 0xFFFF0000U));
 }
 
-/// O_c = fold over valid keys in list order of fma(e, v_c, O); before a block of section 18, O = rn(O * f). A
-/// block takes 256 channels of up to 64 heads, so that a key's values are decoded once a token; bytes and weights
-/// are brought two tiles ahead, bytes decoded one tile ahead.
-__global__ void __launch_bounds__(kThreads, 2) sum_kernel(CoreProblem p) {
+/// O_c = fold over valid keys in list order of fma(e, v_c, O); before a block of section 18, O = rn(O * f). Bytes
+/// and weights are brought two tiles ahead, bytes decoded one tile ahead.
+template <int kVectors, int kHeads, int kWarps>
+__global__ void __launch_bounds__(32 * kWarps, 16 / kWarps) sum_kernel(CoreProblem p) {
+  using S = Shape<kVectors, kHeads, kWarps>;
+  constexpr int kThreads = S::kThreads;
+  constexpr int kBlockHeads = S::kBlockHeads;
+  constexpr int kChannels = S::kChannels;
+  constexpr int kWeightStride = S::kWeightStride;
+  constexpr int kWideVectors = S::kWide;
   extern __shared__ float4 shared[];
   float4* const wide = shared;                                                      // [2][kTileKeys][kChannels / 4]
   float* const weights = reinterpret_cast<float*>(wide + 2 * kWideVectors);         // [3][kTileKeys][kWeightStride]
@@ -46,13 +57,16 @@ __global__ void __launch_bounds__(kThreads, 2) sum_kernel(CoreProblem p) {
   const int first_head = block_head + warp * kHeads;
   const std::int64_t row = std::int64_t{blockIdx.x} * p.heads;
   const int blocks = (p.items + kOnlineBlock - 1) / kOnlineBlock;
-  // Bytes of the channels: 256 codes, or 192 codes and 64 bf16.
+  // Bytes of the channels; the last 64 have two each.
   const int first_vector = first_channel / 16;
-  const int vectors = first_channel == 0 ? kChannels / 16 : kRawVectors - first_vector;
+  const int vectors = first_channel + kChannels < kHeadDim ? kChannels / 16 : kRawVectors - first_vector;
 
-  float4 sum[2][kHeads];  // channels first_channel + 128 * c + 4 * lane ..
+  float4 sum[kVectors][kHeads];  // channels first_channel + 128 * c + 4 * lane ..
 #pragma unroll
-  for (int h = 0; h < kHeads; ++h) sum[0][h] = sum[1][h] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+  for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+    for (int c = 0; c < kVectors; ++c) sum[c][h] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+  }
   bool any = false;
   for (int begin = 0; begin < p.items; begin += kPlaces) {
     const int count = min(kPlaces, p.items - begin);
@@ -100,7 +114,7 @@ __global__ void __launch_bounds__(kThreads, 2) sum_kernel(CoreProblem p) {
           const int head = min(first_head + h, p.heads - 1);
           const float f = p.factors[(row + head) * blocks + (begin + tile * kTileKeys) / kOnlineBlock];
 #pragma unroll
-          for (int c = 0; c < 2; ++c) {
+          for (int c = 0; c < kVectors; ++c) {
             float4& s = sum[c][h];
             s = make_float4(s.x * f, s.y * f, s.z * f, s.w * f);
           }
@@ -108,17 +122,14 @@ __global__ void __launch_bounds__(kThreads, 2) sum_kernel(CoreProblem p) {
       }
       const float* const tile_weights = weights + tile % 3 * kTileKeys * kWeightStride + warp * kHeads;
       const float4* const tile_values = wide + tile % 2 * kWideVectors + lane;
-#pragma unroll 1
-      for (int key = 0; key < kTileKeys; ++key) {
-        if (places[tile * kTileKeys + key].values == nullptr) continue;
-        any = true;
+      const auto add = [&](int key) {
         float e[kHeads];
 #pragma unroll
         for (int h = 0; h < kHeads; h += 4) {
           *reinterpret_cast<float4*>(e + h) = *reinterpret_cast<const float4*>(tile_weights + key * kWeightStride + h);
         }
 #pragma unroll
-        for (int c = 0; c < 2; ++c) {
+        for (int c = 0; c < kVectors; ++c) {
           const float4 v = tile_values[key * (kChannels / 4) + 32 * c];
 #pragma unroll
           for (int h = 0; h < kHeads; ++h) {
@@ -128,6 +139,18 @@ __global__ void __launch_bounds__(kThreads, 2) sum_kernel(CoreProblem p) {
             s.z = arith::fma(e[h], v.z, s.z);
             s.w = arith::fma(e[h], v.w, s.w);
           }
+        }
+      };
+      const bool mine_valid = places[tile * kTileKeys + lane % kTileKeys].values != nullptr;
+      const unsigned valid = __ballot_sync(0xFFFFFFFFU, mine_valid) & ((1U << kTileKeys) - 1);
+      any |= valid != 0;
+      if (valid == (1U << kTileKeys) - 1) {
+#pragma unroll 2
+        for (int key = 0; key < kTileKeys; ++key) add(key);
+      } else {
+#pragma unroll 1
+        for (int key = 0; key < kTileKeys; ++key) {
+          if ((valid >> key & 1U) != 0) add(key);
         }
       }
       __pipeline_wait_prior(0);
@@ -141,7 +164,7 @@ __global__ void __launch_bounds__(kThreads, 2) sum_kernel(CoreProblem p) {
     if (head >= p.heads) break;
     const float den = any ? p.denominators[row + head] : 1.0F;
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
+    for (int c = 0; c < kVectors; ++c) {
       std::uint16_t* out = p.out + (token * p.heads + head) * kHeadDim + first_channel + 128 * c + 4 * lane;
       out[0] = arith::f32_to_bf16(__fdiv_rn(sum[c][h].x, den));
       out[1] = arith::f32_to_bf16(__fdiv_rn(sum[c][h].y, den));
@@ -151,14 +174,25 @@ __global__ void __launch_bounds__(kThreads, 2) sum_kernel(CoreProblem p) {
   }
 }
 
+template <int kVectors, int kHeads, int kWarps>
+void launch(const CoreProblem& p, cudaStream_t stream) {
+  using S = Shape<kVectors, kHeads, kWarps>;
+  const dim3 grid(static_cast<unsigned>(p.tokens), kHeadDim / S::kChannels,
+                  static_cast<unsigned>((p.heads + S::kBlockHeads - 1) / S::kBlockHeads));
+  const auto kernel = sum_kernel<kVectors, kHeads, kWarps>;
+  DSV4_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes));
+  kernel<<<grid, S::kThreads, S::kSharedBytes, stream>>>(p);
+  DSV4_LAUNCHED("sum_kernel");
+}
+
 }  // namespace
 
 void attention_sum(const CoreProblem& p, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(p.tokens), kHeadDim / kChannels,
-                  static_cast<unsigned>((p.heads + kBlockHeads - 1) / kBlockHeads));
-  DSV4_CUDA(cudaFuncSetAttribute(sum_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-  sum_kernel<<<grid, kThreads, kSharedBytes, stream>>>(p);
-  DSV4_LAUNCHED("sum_kernel");
+  if (p.tokens >= kManyTokens) {
+    launch<2, 8, 8>(p, stream);
+  } else {
+    launch<1, 8, 4>(p, stream);
+  }
 }
 
 }  // namespace dsv4::gpu

@@ -27,8 +27,7 @@ void compress_finish(const StageCall& call) {
                     {std::nullopt, compress_entry, compress_codes, compress_rope, compress_scales, compress_page_bytes},
                     {nullptr, pooled, norm, step.entry_position.device, step.entry_slot.device}, n, cache);
   }
-  engine.note_writes(call.layer, call.stage, ids.entries,
-                     engine.input(call.layer, ids.page_bytes).data, n, cache.value_bytes + cache.scale_bytes);
+  engine.note_writes(call.layer, call.stage, ids.entries, {ids.page_bytes});
 }
 
 }  // namespace dsv4::gpu

@@ -17,29 +17,30 @@ struct StateProblem {
   float* state;
 };
 
-/// One thread a channel of a row.
+/// One thread four channels of a row.
 __global__ void state_kernel(StateProblem p, const std::int32_t* rows, const std::int32_t* slots, std::int64_t count,
-                             float* out_kv, float* out_score, float* out_rows) {
+                             float4* out_kv, float4* out_score) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= count * p.channels) return;
-  const std::int64_t k = i / p.channels;
-  const int c = static_cast<int>(i % p.channels);
+  const int vectors = p.channels / 4;
+  if (i >= count * vectors) return;
+  const std::int64_t k = i / vectors;
+  const int c = static_cast<int>(i % vectors);
   if (slots[k] < 0) return;  // padding
   const std::int64_t t = rows[k];
-  const float kv = p.kv[t * p.channels + c];
-  const float score = p.score[t * p.channels + c] + p.ape[p.position[t] % p.ratio * p.channels + c];
+  const float4 kv = reinterpret_cast<const float4*>(p.kv)[t * vectors + c];
+  const float4 raw = reinterpret_cast<const float4*>(p.score)[t * vectors + c];
+  const float4 ape = reinterpret_cast<const float4*>(p.ape)[p.position[t] % p.ratio * vectors + c];
+  const float4 score = make_float4(raw.x + ape.x, raw.y + ape.y, raw.z + ape.z, raw.w + ape.w);
   out_kv[i] = kv;
   out_score[i] = score;
-  out_rows[k * 2 * p.channels + c] = kv;
-  out_rows[k * 2 * p.channels + p.channels + c] = score;
-  float* row = p.state + std::int64_t{slots[k]} * 2 * p.channels;
+  float4* const row = reinterpret_cast<float4*>(p.state) + std::int64_t{slots[k]} * 2 * vectors;
   row[c] = kv;
-  row[p.channels + c] = score;
+  row[vectors + c] = score;
 }
 
 /// One thread a channel of one request; every row of a verify step goes to a bank of its own.
 __global__ void online_state_kernel(StateProblem p, const OnlineSegment* segments, float* out_max, float* out_sum,
-                                    float* out_kv, float* out_rows) {
+                                    float* out_kv) {
   const OnlineSegment segment = segments[blockIdx.y];
   const int d = p.channels;
   const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -60,9 +61,6 @@ __global__ void online_state_kernel(StateProblem p, const OnlineSegment* segment
     out_max[out * d + c] = s.m;
     out_sum[out * d + c] = s.t;
     out_kv[out * d + c] = s.a;
-    out_rows[out * 3 * d + c] = s.m;
-    out_rows[out * 3 * d + d + c] = s.t;
-    out_rows[out * 3 * d + 2 * d + c] = s.a;
   }
 }
 
@@ -76,7 +74,6 @@ void compress_state(const StageCall& call) {
   const std::int64_t rows = step.state_row.size();
   const std::int64_t channels = compressor_channels(kind, ids.d);
   const bool online = is_online(engine.config(), kind);
-  const std::int64_t parts = online ? 3 : 2;
 
   StateProblem p{};
   p.kv = engine.input(call.layer, ids.kv).as<float>();
@@ -86,7 +83,6 @@ void compress_state(const StageCall& call) {
   p.ratio = ratio(kind);
   p.channels = static_cast<int>(channels);
   p.state = reinterpret_cast<float*>(engine.cache(call.layer, ids.state).data);
-  auto* packed = engine.memory().get<float>("scratch/state_rows", static_cast<std::size_t>(rows * parts * channels));
   const DeviceTensor kv = engine.publish(call.layer, ids.state_kv, DType::float32, {rows, channels});
   if (online) {
     const DeviceTensor max = engine.publish(call.layer, TensorId::compress_state_max, DType::float32, {rows, channels});
@@ -95,21 +91,23 @@ void compress_state(const StageCall& call) {
       const dim3 grid(static_cast<unsigned>((channels + 127) / 128), static_cast<unsigned>(step.segments()));
       online_state_kernel<<<grid, 128, 0, engine.stream()>>>(
           p, reinterpret_cast<const OnlineSegment*>(step.online.device), max.as<float>(), sum.as<float>(),
-          kv.as<float>(), packed);
+          kv.as<float>());
       DSV4_LAUNCHED("online_state_kernel");
     }
   } else {
     const DeviceTensor score = engine.publish(call.layer, ids.state_score, DType::float32, {rows, channels});
     if (rows > 0) {
-      state_kernel<<<static_cast<unsigned>((rows * channels + 255) / 256), 256, 0, engine.stream()>>>(
-          p, step.state_row.device, step.state_slot.device, rows, kv.as<float>(), score.as<float>(), packed);
+      state_kernel<<<static_cast<unsigned>((rows * channels / 4 + 255) / 256), 256, 0, engine.stream()>>>(
+          p, step.state_row.device, step.state_slot.device, rows, kv.as<float4>(), score.as<float4>());
       DSV4_LAUNCHED("state_kernel");
     }
   }
   engine.publish_ints(call.layer, ids.state_slot, step.state_slot);
   engine.publish_ints(call.layer, ids.state_token, step.state_row);
-  engine.note_writes(call.layer, call.stage, ids.state, reinterpret_cast<const std::byte*>(packed), rows,
-                     parts * channels * static_cast<std::int64_t>(sizeof(float)));
+  using enum TensorId;
+  engine.note_writes(call.layer, call.stage, ids.state,
+                     online ? std::vector{compress_state_max, compress_state_sum, compress_state_kv}
+                            : std::vector{ids.state_kv, ids.state_score});
 }
 
 }  // namespace dsv4::gpu

@@ -107,10 +107,8 @@ class CudaEngine : public Engine {
   /// An int32 tensor [n] that already has its values on the host.
   void publish_ints(int layer, TensorId id, const Ints& values);
   RopeRows token_rope(int layer);
-  /// Notes that a stage wrote rows into a cache: those of noted_rows(). Their bytes are rows of `bytes`
-  /// [count, row_bytes] on the device, which is copied, so that later changes of it do not matter.
-  void note_writes(int layer, Stage stage, Cache cache, const std::byte* bytes, std::int64_t count,
-                   std::int64_t row_bytes);
+  /// Notes that a stage wrote rows into a cache: those of noted_rows(), each the row of every tensor in `parts`.
+  void note_writes(int layer, Stage stage, Cache cache, const std::vector<TensorId>& parts);
   /// An int32 tensor of this step as indices below `limit`: a copy in which what lies outside is -1 (left out).
   /// The first such value makes end_step throw a SubjectError with its coordinate.
   const std::int32_t* checked(int layer, TensorId id, std::int64_t limit);

@@ -23,12 +23,12 @@ struct DeviceTensor {
   }
 };
 
-/// Rows that a stage wrote into a cache, their bytes on the device.
+/// Rows that a stage wrote into a cache: row r is row r of each part, one after another. Parts are tensors as the
+/// stage published them; what is given in their place later lies elsewhere.
 struct NotedWrites {
   Stage stage;
   Cache cache;
-  std::byte* bytes;
-  std::int64_t count, row_bytes;
+  std::vector<DeviceTensor> parts;
 };
 
 }  // namespace dsv4::gpu

@@ -160,7 +160,7 @@ void CudaEngine::set_tensor(int layer, TensorId id, Tensor value) {
   entry.pinned = nullptr;
   entry.device.dtype = value.dtype();
   entry.device.shape = value.shape();
-  entry.device.data = memory_.get<std::byte>(buffer_name(layer, id), value.bytes().size());
+  entry.device.data = memory_.get<std::byte>("given/" + buffer_name(layer, id), value.bytes().size());
   DSV4_CUDA(cudaMemcpyAsync(entry.device.data, value.bytes().data(), value.bytes().size(), cudaMemcpyHostToDevice,
                             stream_));
   DSV4_CUDA(cudaStreamSynchronize(stream_));
@@ -196,13 +196,10 @@ std::vector<NotedRow> CudaEngine::noted_rows(int layer, Stage stage) const {
   return rows;
 }
 
-void CudaEngine::note_writes(int layer, Stage stage, Cache cache, const std::byte* bytes, std::int64_t count,
-                             std::int64_t row_bytes) {
-  if (count == 0) return;
-  const auto size = static_cast<std::size_t>(count * row_bytes);
-  auto* copy = memory_.get<std::byte>("noted/" + std::to_string(layer) + "/" + std::string(name(stage)), size);
-  DSV4_CUDA(cudaMemcpyAsync(copy, bytes, size, cudaMemcpyDeviceToDevice, stream_));
-  noted_.at(static_cast<std::size_t>(layer)).push_back({stage, cache, copy, count, row_bytes});
+void CudaEngine::note_writes(int layer, Stage stage, Cache cache, const std::vector<TensorId>& parts) {
+  NotedWrites noted{stage, cache, {}};
+  for (const TensorId id : parts) noted.parts.push_back(input(layer, id));
+  noted_.at(static_cast<std::size_t>(layer)).push_back(std::move(noted));
 }
 
 std::span<const Write> CudaEngine::writes(int layer) const {
@@ -211,12 +208,18 @@ std::span<const Write> CudaEngine::writes(int layer) const {
   for (const NotedWrites& noted : noted_.at(static_cast<std::size_t>(layer))) {
     const std::vector<NotedRow> rows = noted_rows(layer, noted.stage);
     if (rows.empty()) continue;
-    std::vector<std::byte> bytes(static_cast<std::size_t>(noted.count * noted.row_bytes));
-    DSV4_CUDA(cudaMemcpyAsync(bytes.data(), noted.bytes, bytes.size(), cudaMemcpyDeviceToHost, stream_));
-    DSV4_CUDA(cudaStreamSynchronize(stream_));
-    for (const NotedRow& row : rows) {
-      const auto first = bytes.begin() + row.row * noted.row_bytes;
-      list.push_back({noted.stage, noted.cache, row.slot, row.request, row.index, {first, first + noted.row_bytes}});
+    const std::size_t first = list.size();
+    for (const NotedRow& row : rows) list.push_back({noted.stage, noted.cache, row.slot, row.request, row.index, {}});
+    for (const DeviceTensor& part : noted.parts) {
+      std::vector<std::byte> bytes(part.size_in_bytes());
+      DSV4_CUDA(cudaMemcpyAsync(bytes.data(), part.data, bytes.size(), cudaMemcpyDeviceToHost, stream_));
+      DSV4_CUDA(cudaStreamSynchronize(stream_));
+      const auto row_bytes = static_cast<std::int64_t>(bytes.size()) / part.shape.at(0);
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        const auto from = bytes.begin() + rows[i].row * row_bytes;
+        std::vector<std::byte>& to = list[first + i].bytes;
+        to.insert(to.end(), from, from + row_bytes);
+      }
     }
   }
   return list;

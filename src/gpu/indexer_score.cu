@@ -7,10 +7,12 @@
 namespace dsv4::gpu {
 namespace {
 
-constexpr int kKeys = 32;   // of a warp's tile
-constexpr int kHeads = 32;  // a pass
-constexpr int kWarps = 4;   // a block
+constexpr int kBlockKeys = 128;
+constexpr int kTileKeys = 32;   // in shared memory at a time
+constexpr int kWarps = 4;       // two halves of 32 heads, two halves of a tile
 constexpr int kThreads = 32 * kWarps;
+constexpr int kPassHeads = 64;
+constexpr int kWarpKeys = kTileKeys / kWarps;  // brought by a warp
 
 struct ScoreProblem {
   const std::uint8_t* query_codes;
@@ -53,21 +55,35 @@ __device__ IndexKeyPlace index_key_place(const CacheMemory& cache, const std::in
   return {page + offset * cache.value_bytes, page + cache.page_rows * cache.value_bytes + offset * cache.scale_bytes};
 }
 
+/// The terms of lane l of a key in their stored form.
 template <bool kFp4>
-__device__ float4 key_terms(const IndexKeyPlace& place, int l) {
-  const std::uint8_t* row = place.values;
-  float x[4];
-  if constexpr (!kFp4) {
-    arith::e4m3x4_to_f32(row[l] | row[l + 32] << 8 | row[l + 64] << 16 | std::uint32_t{row[l + 96]} << 24, x);
-  } else {
+struct RawTerms {
+  std::uint32_t codes = 0;   // of term j in byte j
+  std::uint32_t scales = 0;  // FP4: likewise
+
+  __device__ void fetch(const IndexKeyPlace& place, int l) {
+    *this = {};
+    if (place.values == nullptr) return;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const std::uint8_t pair = row[(l + 32 * j) / 2];
-      x[j] = arith::e2m1_to_f32(l % 2 == 0 ? pair & 15 : pair >> 4) * arith::ue8m0_to_f32(place.scales[j]);
+      codes |= std::uint32_t{place.values[kFp4 ? (l + 32 * j) / 2 : l + 32 * j]} << (8 * j);
+      if constexpr (kFp4) scales |= std::uint32_t{place.scales[j]} << (8 * j);
     }
   }
-  return make_float4(x[0], x[1], x[2], x[3]);
-}
+  __device__ float4 widen(int l) const {
+    float x[4];
+    if constexpr (!kFp4) {
+      arith::e4m3x4_to_f32(codes, x);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const auto code = static_cast<std::uint8_t>(codes >> (8 * j + (l % 2 == 0 ? 0 : 4)) & 15U);
+        x[j] = arith::e2m1_to_f32(code) * arith::ue8m0_to_f32(static_cast<std::uint8_t>(scales >> (8 * j)));
+      }
+    }
+    return make_float4(x[0], x[1], x[2], x[3]);
+  }
+};
 
 __device__ float f32_at(const std::uint8_t* at) {
   return arith::from_bits(at[0] | at[1] << 8 | at[2] << 16 | std::uint32_t{at[3]} << 24);
@@ -88,36 +104,34 @@ __device__ int visit(int l) {
 constexpr int kGroup = 8;                         // threads that share a dot, one a residue; and heads of each
 constexpr int kSliceStride = 20;                  // floats of one residue of a query; the gap spreads banks
 constexpr int kQueryStride = kGroup * kSliceStride + 4;
-constexpr int kLaneStride = kHeads + 1;
+constexpr int kLaneStride = 33;
+constexpr int kQueryFloats = kPassHeads * kQueryStride;                              // while queries go to registers,
+constexpr int kTileFloats = 2 * kTileKeys * kIndexDim + 2 * kTileKeys * kLaneStride;  // then keys and dots
+constexpr int kFirstFloats = kQueryFloats > kTileFloats ? kQueryFloats : kTileFloats;
+constexpr int kSharedBytes = (kFirstFloats + kBlockKeys * kLaneStride) * static_cast<int>(sizeof(float));
 
-/// dot32 of eight query heads with two keys, as far as one residue goes: the tree down to s = 8.
-/// q[head][4 * visit + term]; the keys lie one after the other.
-__device__ __forceinline__ void residue_dots(const float (&q)[kGroup][16], const float* keys, float (&out)[2][kGroup]) {
+/// dot32 of eight query heads with a key, as far as one residue goes: the tree down to s = 8.
+/// q[head][4 * visit + term].
+__device__ __forceinline__ void residue_dots(const float (&q)[kGroup][16], const float* key, float (&out)[kGroup]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float lanes[2][2][kGroup];
+    float lanes[2][kGroup];
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int at = 2 * half + k;
+      const float4 y = *reinterpret_cast<const float4*>(key + 32 * at);
 #pragma unroll
-      for (int key = 0; key < 2; ++key) {
-        const float4 y = *reinterpret_cast<const float4*>(keys + key * kIndexDim + 32 * at);
-#pragma unroll
-        for (int h = 0; h < kGroup; ++h) {
-          float sum = arith::fma(q[h][4 * at], y.x, 0.0F);
-          sum = arith::fma(q[h][4 * at + 1], y.y, sum);
-          sum = arith::fma(q[h][4 * at + 2], y.z, sum);
-          lanes[k][key][h] = arith::fma(q[h][4 * at + 3], y.w, sum);
-        }
+      for (int h = 0; h < kGroup; ++h) {
+        float sum = arith::fma(q[h][4 * at], y.x, 0.0F);
+        sum = arith::fma(q[h][4 * at + 1], y.y, sum);
+        sum = arith::fma(q[h][4 * at + 2], y.z, sum);
+        lanes[k][h] = arith::fma(q[h][4 * at + 3], y.w, sum);
       }
     }
 #pragma unroll
-    for (int key = 0; key < 2; ++key) {
-#pragma unroll
-      for (int h = 0; h < kGroup; ++h) {
-        const float pair = lanes[0][key][h] + lanes[1][key][h];  // s = 16
-        out[key][h] = half == 0 ? pair : out[key][h] + pair;     // s = 8
-      }
+    for (int h = 0; h < kGroup; ++h) {
+      const float pair = lanes[0][h] + lanes[1][h];      // s = 16
+      out[h] = half == 0 ? pair : out[h] + pair;         // s = 8
     }
   }
 }
@@ -139,39 +153,53 @@ __device__ __forceinline__ float whole_dot(float (&part)[kGroup], int r) {
   return part[0];
 }
 
-/// A warp scores 32 entries for one token. A thread holds eight heads' terms of the lanes of one residue mod 8 in
-/// registers; the eight threads of a group then share out the eight heads, so that lane h mod 32 holds head h, as
-/// the head sum (dot32 over heads, or with kBf16 sum32 of bf16 products, section 18) wants it.
+/// A block scores 128 entries for one token, 64 heads a pass: a warp takes 32 heads and half of the entries of a
+/// tile. A thread holds eight heads' terms of the lanes of one residue mod 8 in registers; the eight threads of a
+/// group then share out the eight heads, so that lane h mod 32 holds head h, as the head sum (dot32 over heads, or
+/// with kBf16 sum32 of bf16 products, section 18) wants it.
 template <bool kFp4, bool kBf16>
-__global__ void __launch_bounds__(kThreads) score_kernel(ScoreProblem p) {
+__global__ void __launch_bounds__(kThreads, 3) score_kernel(ScoreProblem p) {
   extern __shared__ float4 shared[];
-  float* const queries = reinterpret_cast<float*>(shared);  // [32][kQueryStride]
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  float* const keys = queries + kHeads * kQueryStride + warp * kKeys * kIndexDim;                   // [32][128]
-  float* const sums = queries + kHeads * kQueryStride + kWarps * kKeys * kIndexDim + warp * kKeys * kLaneStride;
+  float* const queries = reinterpret_cast<float*>(shared);       // [64][kQueryStride]
+  float* const keys = queries;                                   // [2][32][128]
+  float* const dots = keys + 2 * kTileKeys * kIndexDim;          // [2 halves of heads][32][kLaneStride]
+  float* const sums = queries + kFirstFloats;                    // [128][kLaneStride]: lane sums over heads
   const std::int64_t token = blockIdx.x;
   const std::int32_t position = p.position[token];
   const int visible = position < 0 ? 0 : (position + 1) / 4;
-  if (static_cast<int>(blockIdx.y) * kWarps * kKeys >= visible) return;
-  const int first = (static_cast<int>(blockIdx.y) * kWarps + warp) * kKeys;
-  const bool busy = first < visible;  // others only help to bring queries
+  const int first = static_cast<int>(blockIdx.y) * kBlockKeys;
+  if (first >= visible) return;
+  const int count = min(visible - first, kBlockKeys);
+  const int tiles = (count + kTileKeys - 1) / kTileKeys;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int half = warp % 2;                                     // of the heads
+  const int r = lane % kGroup;
+  const std::int32_t* const table = p.tables + p.table_offset[token];
 
-  IndexKeyPlace place{};  // of the entry whose number in the tile is the thread's lane
-  if (first + lane < visible) place = index_key_place(p.cache, p.tables + p.table_offset[token], first + lane);
-  if (busy) {
-#pragma unroll 4
-    for (int key = 0; key < kKeys; ++key) {
-      const IndexKeyPlace at{pointer_of(place.values, key), pointer_of(place.scales, key)};
-      const float4 terms = at.values == nullptr ? make_float4(0.0F, 0.0F, 0.0F, 0.0F) : key_terms<kFp4>(at, lane);
-      *reinterpret_cast<float4*>(keys + key * kIndexDim + 32 * visit(lane) + 4 * (lane % kGroup)) = terms;
-      sums[key * kLaneStride + lane] = 0.0F;
+  RawTerms<kFp4> raw[kWarpKeys];
+  const auto fetch = [&](int tile) {
+    IndexKeyPlace place{};  // of the key that lane mod 8 names
+    const int key = tile * kTileKeys + warp * kWarpKeys + lane % kWarpKeys;
+    if (key < count) place = index_key_place(p.cache, table, first + key);
+#pragma unroll
+    for (int k = 0; k < kWarpKeys; ++k) {
+      raw[k].fetch({pointer_of(place.values, k), pointer_of(place.scales, k)}, lane);
     }
-  }
+  };
+  const auto place_keys = [&](int tile) {
+#pragma unroll
+    for (int k = 0; k < kWarpKeys; ++k) {
+      float* const key = keys + (tile % 2 * kTileKeys + warp * kWarpKeys + k) * kIndexDim;
+      *reinterpret_cast<float4*>(key + 32 * visit(lane) + 4 * (lane % kGroup)) = raw[k].widen(lane);
+    }
+  };
+  for (int i = static_cast<int>(threadIdx.x); i < kBlockKeys * kLaneStride; i += kThreads) sums[i] = 0.0F;
 
-  for (int head0 = 0; head0 < p.heads; head0 += kHeads) {
+  for (int head0 = 0; head0 < p.heads; head0 += kPassHeads) {
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kHeads * 32; i += kThreads) {
+    fetch(0);
+    for (int i = static_cast<int>(threadIdx.x); i < kPassHeads * 32; i += kThreads) {
       const int head = i / 32;
       const int l = i % 32;
       const float4 terms = head0 + head < p.heads ? query_terms<kFp4>(p, token, head0 + head, l)
@@ -179,39 +207,59 @@ __global__ void __launch_bounds__(kThreads) score_kernel(ScoreProblem p) {
       *reinterpret_cast<float4*>(queries + head * kQueryStride + l % kGroup * kSliceStride + 4 * visit(l)) = terms;
     }
     __syncthreads();
-    if (!busy) continue;
-    const int r = lane % kGroup;
     float q[kGroup][16];
 #pragma unroll
     for (int h = 0; h < kGroup; ++h) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         *reinterpret_cast<float4*>(&q[h][4 * i]) = *reinterpret_cast<const float4*>(
-            queries + (lane / kGroup * kGroup + h) * kQueryStride + r * kSliceStride + 4 * i);
+            queries + (32 * half + lane / kGroup * kGroup + h) * kQueryStride + r * kSliceStride + 4 * i);
       }
     }
-    const bool real = head0 + lane < p.heads;
-    const float w = real ? p.weights[token * p.heads + head0 + lane] : 0.0F;
+    const auto weight_of = [&](int head) { return head < p.heads ? p.weights[token * p.heads + head] : 0.0F; };
+    const float w0 = weight_of(head0 + lane);
+    const float w1 = weight_of(head0 + 32 + lane);
+    const bool one = head0 + lane < p.heads;
+    const bool two = head0 + 32 + lane < p.heads;
+    __syncthreads();
+    place_keys(0);
+    __syncthreads();
+    for (int tile = 0; tile < tiles; ++tile) {
+      if (tile + 1 < tiles) fetch(tile + 1);
+      const int begin = warp / 2 * (kTileKeys / 2);
+      if (head0 + 32 * half < p.heads) {
 #pragma unroll 1
-    for (int key0 = 0; key0 < kKeys; key0 += 2) {
-      float parts[2][kGroup];
-      residue_dots(q, keys + key0 * kIndexDim + 4 * r, parts);
-#pragma unroll
-      for (int key = 0; key < 2; ++key) {
-        float dot = whole_dot(parts[key], r);
-        float* const sum = sums + (key0 + key) * kLaneStride + lane;
-        if constexpr (kBf16) dot = round_bf16(dot);
-        dot = dot > 0.0F ? dot : 0.0F;
-        const float next = kBf16 ? *sum + round_bf16(dot * w) : arith::fma(dot, w, *sum);
-        if (real) *sum = next;
+        for (int key = begin; key < begin + kTileKeys / 2; ++key) {
+          float part[kGroup];
+          residue_dots(q, keys + (tile % 2 * kTileKeys + key) * kIndexDim + 4 * r, part);
+          dots[(half * kTileKeys + key) * kLaneStride + lane] = whole_dot(part, r);
+        }
       }
+      if (tile + 1 < tiles) place_keys(tile + 1);
+      __syncthreads();
+      // Head lane l takes heads l and l + 32 of this pass.
+      for (int key = warp; key < kTileKeys; key += kWarps) {
+        float* const sum = sums + (tile * kTileKeys + key) * kLaneStride + lane;
+        float a = *sum;
+        const auto add = [&](int which, float w) {
+          float dot = dots[(which * kTileKeys + key) * kLaneStride + lane];
+          if constexpr (kBf16) dot = round_bf16(dot);
+          dot = dot > 0.0F ? dot : 0.0F;
+          a = kBf16 ? a + round_bf16(dot * w) : arith::fma(dot, w, a);
+        };
+        if (one) add(0, w0);
+        if (two) add(1, w1);
+        *sum = a;
+      }
+      __syncthreads();
     }
   }
-  if (!busy) return;
-  __syncwarp();
-  float lanes[32];  // of the key whose number is the thread's lane
+  // A thread a key: the tree over the 32 lanes.
+  const int key = static_cast<int>(threadIdx.x);
+  if (key >= count) return;
+  float lanes[32];
 #pragma unroll
-  for (int l = 0; l < 32; ++l) lanes[l] = sums[lane * kLaneStride + l];
+  for (int l = 0; l < 32; ++l) lanes[l] = sums[key * kLaneStride + l];
 #pragma unroll
   for (int level = 0; level < 5; ++level) {
     const int s = 16 >> level;
@@ -220,21 +268,17 @@ __global__ void __launch_bounds__(kThreads) score_kernel(ScoreProblem p) {
       if (l < s) lanes[l] = lanes[l] + lanes[l + s];
     }
   }
-  if (place.values == nullptr) return;
   float score = lanes[0];
   if constexpr (kBf16) score = round_bf16(score);
-  if constexpr (!kFp4) score = score * f32_at(place.scales);
-  p.scores[token * p.width + first + lane] = score;
+  if constexpr (!kFp4) score = score * f32_at(index_key_place(p.cache, table, first + key).scales);
+  p.scores[token * p.width + first + key] = score;
 }
 
 template <bool kFp4, bool kBf16>
 void launch(const ScoreProblem& p, std::int64_t tokens, cudaStream_t stream) {
-  constexpr int kFloats = kHeads * kQueryStride + kWarps * kKeys * (kIndexDim + kLaneStride);
-  constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
-  constexpr int kBlockKeys = kWarps * kKeys;
-  DSV4_CUDA(cudaFuncSetAttribute(score_kernel<kFp4, kBf16>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  DSV4_CUDA(cudaFuncSetAttribute(score_kernel<kFp4, kBf16>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
   const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>((p.width + kBlockKeys - 1) / kBlockKeys));
-  score_kernel<kFp4, kBf16><<<grid, kThreads, kBytes, stream>>>(p);
+  score_kernel<kFp4, kBf16><<<grid, kThreads, kSharedBytes, stream>>>(p);
   DSV4_LAUNCHED("score_kernel");
 }
 

@@ -20,8 +20,7 @@ void kv_window(const StageCall& call) {
                   {window_normed, window_kv, window_codes, window_rope, window_scales, window_page_bytes},
                   {raw, nullptr, weights.kv_norm, layout.rows.position.device, layout.rows.window_slot.device}, tokens,
                   engine.cache(call.layer, Cache::window));
-  engine.note_writes(call.layer, call.stage, Cache::window,
-                     engine.input(call.layer, TensorId::window_page_bytes).data, tokens, layout::kKvRowBytes);
+  engine.note_writes(call.layer, call.stage, Cache::window, {window_page_bytes});
 }
 
 }  // namespace dsv4::gpu
