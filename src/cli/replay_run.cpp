@@ -298,11 +298,31 @@ void ReplayRun::checkpoint(std::int64_t step) {
   oracle::write_checkpoint(found->second, *subject_->engine, step + 1, scenario_.text, scenario_.file);
 }
 
+void ReplayRun::report_broken_step() {
+  std::optional<oracle::Lockstep::Pair> pair = lockstep_->broken_off();
+  if (!pair || !selection_.has_step(pair->subject.step)) return;
+  compare::StepComparison comparison = comparator_->compare(*pair->reference, pair->subject);
+  comparison.findings.clear();  // what the subject did not come to is not missing
+  const StepPlan& plan = subject_->plan.steps.at(static_cast<std::size_t>(pair->subject.step));
+  std::int64_t tokens = 0;
+  for (const RequestStep& request : plan.requests) tokens += request.row_count;
+  reporter_.step({plan.index, pair->subject.event, tokens, 0}, comparison);
+  const compare::Totals& totals = comparator_->totals();
+  if (totals.first_divergence) {
+    reporter_.first_divergence(*totals.first_divergence, oracle::marked_event(plan), totals, reproduce(plan.index));
+  }
+}
+
 bool ReplayRun::step() {
   const StepPlan& plan = *subject_->source->upcoming();
   oracle::Lockstep::Pair pair;
   if (lockstep_) {
-    pair = *lockstep_->next();
+    try {
+      pair = *lockstep_->next();
+    } catch (const Error&) {
+      report_broken_step();
+      throw;
+    }
   } else {
     pair.subject = *subject_->source->next();
   }

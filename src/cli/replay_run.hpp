@@ -47,6 +47,8 @@ class ReplayRun {
   /// One step; false when the run must stop.
   bool step();
   void judge(oracle::Lockstep::Pair& pair, compare::StepComparison& comparison);
+  /// The subject threw: says what differed before it did.
+  void report_broken_step();
   void dump(StepObservation observation);
   void checkpoint(std::int64_t step);
   bool expectations_hold();

@@ -216,10 +216,12 @@ StepObservation Lockstep::follow(LiveSource& follower, const StepObservation& le
 std::optional<Lockstep::Pair> Lockstep::next() {
   const StepPlan* const plan = subject_.upcoming();
   if (plan == nullptr) return std::nullopt;
+  led_.reset();
   Pair pair;
   if (feed_ == Feed::independent) {
-    pair.reference = next_reference(plan->index);
+    led_ = next_reference(plan->index);
     pair.subject = *subject_.next();
+    pair.reference = std::exchange(led_, std::nullopt);
     return pair;
   }
   if (subject_leads_) {
@@ -227,14 +229,21 @@ std::optional<Lockstep::Pair> Lockstep::next() {
     pair.reference = follow(*live_reference_, pair.subject);
     return pair;
   }
-  pair.reference = next_reference(plan->index);
-  if (!pair.reference) {
+  led_ = next_reference(plan->index);
+  if (!led_) {
     throw UsageError(
         fmt::format("the reference dump does not hold step {}, which feeding needs", plan->index));
   }
-  if (live_reference_ == nullptr) require_same_rows(*plan, *pair.reference);
-  pair.subject = follow(subject_, *pair.reference);
+  if (live_reference_ == nullptr) require_same_rows(*plan, *led_);
+  pair.subject = follow(subject_, *led_);
+  pair.reference = std::exchange(led_, std::nullopt);
   return pair;
+}
+
+std::optional<Lockstep::Pair> Lockstep::broken_off() {
+  std::optional<StepObservation>& seen = subject_.broken_off();
+  if (!led_ || !seen || seen->step != led_->step) return std::nullopt;
+  return Pair{std::exchange(led_, std::nullopt), *std::exchange(seen, std::nullopt)};
 }
 
 }  // namespace dsv4::oracle

@@ -40,6 +40,10 @@ class Lockstep {
   /// The next step on both sides; empty at the end of the plan.
   std::optional<Pair> next();
 
+  /// After next() threw: the step as far as the subject came, and the reference's; empty if there is nothing to
+  /// compare.
+  std::optional<Pair> broken_off();
+
  private:
   StepObservation follow(LiveSource& follower, const StepObservation& leader);
   std::optional<StepObservation> next_reference(std::int64_t step);
@@ -50,6 +54,7 @@ class Lockstep {
   Feed feed_;
   bool subject_leads_ = false;
   std::optional<StepObservation> pending_;  ///< a dump's step that lies ahead
+  std::optional<StepObservation> led_;      ///< the reference's step while the subject computes it
 };
 
 }  // namespace dsv4::oracle

@@ -173,8 +173,20 @@ StepObservation Runner::run(const StepPlan& plan, const StageHooks& hooks) {
   observation.event = marked_event(plan);
   observation.batch = batch_tables(config, plan);
   observation.layers.resize(config.layers.size());
-  const bool observed = selection_.has_step(plan.index);
+  broken_off_.reset();
+  write_findings_.clear();
+  try {
+    walk(plan, hooks, observation);
+  } catch (const Error&) {
+    broken_off_ = std::move(observation);
+    throw;
+  }
+  return observation;
+}
 
+void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation& observation) {
+  const RunConfig& config = engine_.config();
+  const bool observed = selection_.has_step(plan.index);
   engine_.want(observed ? selection_.tensors : TensorSet{});
   if (checker_) checker_->before(engine_);
   engine_.begin_step(plan);
@@ -209,7 +221,6 @@ StepObservation Runner::run(const StepPlan& plan, const StageHooks& hooks) {
       gather_state(plan, layer, observation.layers[static_cast<std::size_t>(layer)]);
     }
   }
-  return observation;
 }
 
 LiveSource::LiveSource(Runner& runner, const RunPlan& plan, std::string scenario, std::size_t first)

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,6 +58,8 @@ class Runner {
   void check_writes();
   /// Findings of the last step's check; empty when all is well.
   const std::vector<compare::Finding>& write_findings() const { return write_findings_; }
+  /// What the last step had published when its engine threw; empty after a step that ended.
+  std::optional<StepObservation>& broken_off() { return broken_off_; }
 
   /// Puts rows over those that a stage wrote (feeding), to be called from a hook.
   void replace_rows(int layer, std::span<const Write> rows);
@@ -65,6 +68,7 @@ class Runner {
   const Selection& selection() const { return selection_; }
 
  private:
+  void walk(const StepPlan& plan, const StageHooks& hooks, StepObservation& observation);
   void gather_stage(int layer, Stage stage, LayerObservation& observation) const;
   void gather_state(const StepPlan& plan, int layer, LayerObservation& observation) const;
 
@@ -73,6 +77,7 @@ class Runner {
   bool gather_late_ = false;
   std::unique_ptr<compare::WriteSetChecker> checker_;
   std::vector<compare::Finding> write_findings_;
+  std::optional<StepObservation> broken_off_;
 };
 
 /// A plan on an engine as a source of observations.
@@ -88,6 +93,8 @@ class LiveSource : public ObservationSource {
   void set_hooks(StageHooks hooks) { hooks_ = std::move(hooks); }
   Engine& engine() { return runner_.engine(); }
   void replace_rows(int layer, std::span<const Write> rows) { runner_.replace_rows(layer, rows); }
+  /// See Runner.
+  std::optional<StepObservation>& broken_off() { return runner_.broken_off(); }
   /// The plan of the next step, or null at the end.
   const StepPlan* upcoming() const;
 

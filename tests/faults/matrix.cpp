@@ -40,6 +40,7 @@ const Case kVariants[]{
     {"quantise-without-clamp:rows=index", "csa-4", "indexer.finish"},
     {"window-width:width=129", "swa-129", "attention.lists"},
     {"invalid-lane-read:as=last", "swa-2", "attention.core"},
+    {"visible-one-too-many", "csa-6", "indexer.score"},
     {"stale-input:consumer=output.project", "swa-decode-2", "output.project"},
     {"pool-halves-swapped", "csa-fp4-4", "compress.pool"},
     {"hadamard-dropped-on-key", "csa-fp4-4", "indexer.finish"},
@@ -143,19 +144,34 @@ Report Matrix::run_fault(const Case& one) {
   compare::Comparator comparator(known.info, source.info(), compare::Rules(compare::RuleSet::bits));
   Report report;
   for (const StepObservation& reference : known.steps) {
-    const StepObservation seen = *source.next();
+    std::string stopped;
+    StepObservation seen;
+    try {
+      seen = *source.next();
+    } catch (const Error& error) {
+      // What was published until then tells where it went wrong.
+      if (!runner.broken_off()) throw;
+      seen = std::move(*runner.broken_off());
+      stopped = error.what();
+    }
     compare::StepComparison step = comparator.compare(reference, seen);
     report.fired = engine->fired();
     const auto first = std::ranges::find_if(step.comparisons, [](const auto& c) { return c.failed; });
     if (first != step.comparisons.end()) {
       report.stage = first->stage;
       report.detail = place(*first) + (first->downstream ? " (downstream)" : "");
+      if (!stopped.empty()) report.detail += ", then stopped: " + stopped;
       if (first->stage == "state") {
         const auto beside = beside_until(known, seen.step);
         locate_state_differences(*beside, *engine, known.plan.steps[static_cast<std::size_t>(seen.step)],
                                  step);
         if (!first->note.empty()) report.detail += ", " + first->note;
       }
+      return report;
+    }
+    if (!stopped.empty()) {
+      report.stage = "stopped";
+      report.detail = stopped;
       return report;
     }
     if (!runner.write_findings().empty()) {

@@ -279,7 +279,7 @@ constexpr FaultInfo kCatalogue[]{
      .family = Family::index,
      .field = "The visible count is p / ratio + 1: an entry that is not closed yet is scored.",
      .reported = "indexer.score",
-     .scenario = "csa-6",
+     .scenario = "csa-4",
      .example = "",
      .install = visible_one_too_many,
      .recomputes = true},
