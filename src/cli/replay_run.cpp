@@ -216,32 +216,6 @@ void ReplayRun::set_up_comparison() {
   reporter_.config(header);
 }
 
-/// A dump that is compared with had to hold what it states, if an engine of the same kind runs here; what
-/// runs here has to publish all that the dump holds.
-compare::Due ReplayRun::make_due() const {
-  if (!reference_file_) return {};
-  const std::optional<oracle::Selection> asked = oracle::stated_selection(*reference_file_);
-  const bool judged = asked && reference_file_->info().complete &&
-                      oracle::same_kind(reference_file_->info(), subject_->source->info());
-  return [=](bool reference, std::int64_t step, std::optional<TensorId> id) {
-    if (!judged) return false;
-    return !reference || (asked->has_step(step) && (!id || asked->has_tensor(*id)));
-  };
-}
-
-/// Steps that only the dump holds, behind the last step of the run.
-void ReplayRun::report_later_steps() {
-  const std::int64_t end = static_cast<std::int64_t>(subject_->plan.steps.size());
-  for (const std::int64_t step : reference_file_->steps()) {
-    if (step < end || !selection_.has_step(step) || !due_(false, step, std::nullopt)) continue;
-    compare::StepComparison comparison;
-    comparison.step = step;
-    comparator_->add_findings(comparison, {compare::missing(false, step, -1, fmt::format("step {}", step))});
-    reporter_.step({step, "", 0, 0}, comparison);
-    return;  // the first says it
-  }
-}
-
 void ReplayRun::set_up_dump() {
   if (dump_path_.empty()) return;
   const std::int64_t needed = oracle::dump_bytes(subject_->plan, selection_);
