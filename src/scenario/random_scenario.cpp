@@ -99,6 +99,8 @@ Scenario random_scenario(Dice dice, const std::string& name, const RandomSize& s
     // Hardly more pages than the run holds at its peak, so that pages come back early.
     scenario.cache.pool_pages =
         std::max<std::int64_t>(1, *std::ranges::max_element(run.config.pool_pages) - 1 + spare);
+    if (scenario.cache.allocate != Allocate::shuffled && spare == 2)
+      scenario.cache.first_page = static_cast<std::int32_t>(*scenario.cache.pool_pages);
     checked_plan(scenario);
   }
   return parse_scenario(write_yaml(scenario), scenario.file);

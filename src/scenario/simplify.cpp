@@ -212,6 +212,13 @@ void simpler_layers(const Scenario& scenario, std::vector<Scenario>& out) {
     if (scenario.weights_paths.empty())
       std::iota(other.model.checkpoint_layers.begin(), other.model.checkpoint_layers.end(), 0);
     other.model.chain = model.chain && kept.size() > 1;
+    std::erase_if(other.seed_edits, [&](SeedEdit& edit) {
+      if (!edit.layer) return false;
+      const auto place = std::ranges::find(kept, static_cast<std::size_t>(*edit.layer));
+      if (place == kept.end()) return true;
+      edit.layer = static_cast<int>(place - kept.begin());
+      return false;
+    });
     out.push_back(std::move(other));
   };
   for (std::size_t layer = 0; model.layers.size() > 1 && layer < model.layers.size(); ++layer) add({layer});
@@ -290,7 +297,12 @@ std::vector<Scenario> simpler_options(const Scenario& scenario) {
   if (scenario.model.chain) add([](Scenario& s) { s.model.chain = false; });
   if (!scenario.expect.covers.empty() || !scenario.expect.same_as.empty())
     add([](Scenario& s) { s.expect = {}; });
-  if (!scenario.description.empty()) add([](Scenario& s) { s.description.clear(); });
+  if (!scenario.description.empty() || !scenario.fault_class.empty()) {
+    add([](Scenario& s) {
+      s.description.clear();
+      s.fault_class.clear();
+    });
+  }
   if (!scenario.trace.requests.empty()) add([](Scenario& s) { s.trace = {}; });
   simpler_profiles(scenario, out);
   CacheConfig standard;
@@ -300,6 +312,7 @@ std::vector<Scenario> simpler_options(const Scenario& scenario) {
       add([&](Scenario& s) { s.cache.*member = standard.*member; });
   };
   if (scenario.cache != standard) add([&](Scenario& s) { s.cache = standard; });
+  cache(&CacheConfig::first_page);
   cache(&CacheConfig::pool_pages);
   cache(&CacheConfig::pitch);
   cache(&CacheConfig::poison_freed);
@@ -327,6 +340,8 @@ std::vector<Scenario> simpler_options(const Scenario& scenario) {
     field(&Geometry::q_lora);
     field(&Geometry::o_lora);
   }
+  for (std::size_t i = 0; i < scenario.seed_edits.size(); ++i)
+    add([&](Scenario& s) { s.seed_edits.erase(s.seed_edits.begin() + static_cast<std::ptrdiff_t>(i)); });
   if (scenario.seed != 0) add([](Scenario& s) { s.seed = 0; });
   return out;
 }

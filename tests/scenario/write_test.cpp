@@ -20,6 +20,10 @@ bool same_plan(const RunPlan& a, const RunPlan& b) {
   const auto same_row = [](const Row& x, const Row& y) {
     return x.request == y.request && x.position == y.position && x.content == y.content;
   };
+  const auto same_edit = [](const SeedEdit& x, const SeedEdit& y) {
+    return x.tensor == y.tensor && x.layer == y.layer && x.rows == y.rows && x.columns == y.columns &&
+           x.value == y.value && x.scale == y.scale;
+  };
   const auto same_page = [](const PageRef& x, const PageRef& y) {
     return x.pool == y.pool && x.page == y.page;
   };
@@ -27,7 +31,7 @@ bool same_plan(const RunPlan& a, const RunPlan& b) {
   const RunConfig& d = b.config;
   if (!(c.geometry == d.geometry && c.profile == d.profile && c.layers == d.layers && c.chain == d.chain &&
         c.cache == d.cache && c.seed == d.seed && c.pool_pages == d.pool_pages && c.requests == d.requests &&
-        c.state_bases == d.state_bases)) {
+        c.state_bases == d.state_bases && std::ranges::equal(c.seed_edits, d.seed_edits, same_edit))) {
     return false;
   }
   return std::ranges::equal(a.steps, b.steps, [&](const StepPlan& x, const StepPlan& y) {
@@ -47,6 +51,7 @@ void check_round_trip(const Scenario& scenario) {
   const Scenario read = parse_scenario(written, scenario.file);
   CHECK(read.name == scenario.name);
   CHECK(read.description == scenario.description);
+  CHECK(read.fault_class == scenario.fault_class);
   CHECK(read.expect.covers == scenario.expect.covers);
   CHECK(read.expect.same_as == scenario.expect.same_as);
   CHECK(read.model.checkpoint_layers == scenario.model.checkpoint_layers);
@@ -72,13 +77,18 @@ TEST_CASE("every script of the repository, every run of its sweep, written and r
 TEST_CASE("every key, and names that YAML reads as something else") {
   check_round_trip(test::parse(R"(name: "a: 'b' # \"c\" \\ é"
 description: "[not a list"
+class: lifetime
 model: {preset: v4-pro, layers: [hca, csa], layer: [7, 2], chain: true, heads: 32, o_groups: 8, eps: 0.0000011,
   rope_theta: 12345.678, compress_rope_theta: 1e5, yarn_factor: 8.5, yarn_original: 4096, beta_fast: 31.1,
   beta_slow: 1.25, dim: 256, q_lora: 128, o_lora: 256, index_heads: 2, index_topk: 3}
 profile: {base: official, softmax: online64_bf16_p, linear: bf16}
 seed: 18446744073709551615
-cache: {swa_page: 3, c4_page: 5, c128_page: 7, index_page: 9, pages: {pool: 300}, c4_state: page4align,
+cache: {swa_page: 3, c4_page: 5, c128_page: 7, index_page: 9, pages: {pool: 300, first: 290}, c4_state: page4align,
   c128_state: online, draft: 7, allocate: lifo, poison_freed: true, swa_release: never}
+seeded:
+  - {tensor: hidden, columns: [0, 4..9, 11], value: -inf}
+  - {tensor: wq_a, layer: 1, rows: 3, scale: -12}
+  - {tensor: attn_sink, value: 0.1}
 trace:
   block: 16
   requests:
