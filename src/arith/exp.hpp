@@ -108,7 +108,9 @@ DSV4_FN ExpByFloats exp_by_floats(float x) {
   const float most = high + upper;
   const float least = high + lower;
   const float value = from_bits(to_bits(most) + (to_bits(shifted) << 23));
-  return {value, most == least && __builtin_fabsf(x) < 87.0F};
+  const bool same = most == least;
+  const bool inside = __builtin_fabsf(x) < 87.0F;
+  return {value, static_cast<bool>(same & inside)};  // both tests, one branch
 }
 
 /// Overflow gives +inf, exp(-inf) = +0, NaN gives NaN; subnormal results are kept.
