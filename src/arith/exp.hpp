@@ -62,10 +62,10 @@ struct ExpByFloats {
 /// Horner's scheme takes c8 ... c5 in plain floats; from c4 up each step is `sum = fma(r, before, c)`, what
 /// that lost is `fma(r, before, c - sum)` (the difference is exact: sum is between c / 2 and 2 c), and all
 /// that was lost goes along in `low`. Relative to the result:
-///   2^-38.1  the rounding of the step of c5 (half an ulp of 2^-7), times |r|^5
-///   2^-39.1  the polynomial
-///   2^-41    the earlier steps; the roundings of `low`, each 2^-24 of it; rest^2 / 2; the roundings of rest
-/// Their sum is below 2^-37.4; the largest error over all inputs is 2^-37.53. kBound lies above that.
+///   2^-38.14  the rounding of the step of c5 (half an ulp of 2^-7), times |r|^5
+///   2^-39.12  the polynomial
+///   2^-41.8   the steps of c7 and c6, rest^2 / 2, the constants' and the sums' roundings in `low` and rest
+/// Together less than 2^-37.48, and 2^-37.53 at most over all inputs; kBound is above both.
 /// Rounding: both ends of (high + low) (1 +- kBound) round to the same float, or the input is undecided. The
 /// result is normal and the sum between 0.7 and 1.42, so the factor 2^k is added to the exponent afterwards.
 DSV4_FN ExpByFloats exp_by_floats(float x) {
