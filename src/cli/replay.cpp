@@ -230,6 +230,8 @@ void add_replay(CLI::App& app, Shared& shared, Action& action) {
       "Check after every step that nothing else was written (default when caches are small)");
   command->add_flag_callback(
       "--no-check-writes", [options] { options->check_writes = false; }, "Do not");
+  command->add_flag("--model-kernels", options->model_kernels,
+                    "Pools and index scores by models of the profile's production kernels (vllm-*, sglang-*)");
   command->add_flag("--stop-on-nonfinite", options->stop_on_nonfinite, "Fail at the first inf or NaN");
   command->add_flag("!--no-expect", options->expect, "Ignore the scenario's expectations");
   command->add_option("--checkpoint", options->checkpoints, "Write the state after a step")

@@ -26,6 +26,7 @@ struct ReplayOptions {
   std::string profile;  ///< empty: the scenario's
   std::string against_profile;
   std::vector<std::string> axes;  ///< "axis=value"
+  bool model_kernels = false;     ///< the subject's stages by models of its profile's kernels
   std::optional<std::uint64_t> seed;
   std::string feed = "independent";
   std::vector<std::string> stages;

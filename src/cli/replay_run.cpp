@@ -11,6 +11,7 @@
 #include "cli/engines.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/json_lines.hpp"
+#include "cli/model_kernels.hpp"
 #include "oracle/attention_entropy.hpp"
 #include "oracle/checkpoint.hpp"
 #include "oracle/faults/catalogue.hpp"
@@ -83,7 +84,7 @@ void ReplayRun::choose_profiles() {
 }
 
 std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine, const Profile& profile,
-                                                      const std::string& fault) {
+                                                      const std::string& fault, bool model_kernels) {
   auto side = std::make_unique<Side>();
   scenario::Scenario scenario = scenario_;
   scenario.profile = profile;
@@ -94,6 +95,7 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
     hidden_ = hidden_of(scenario, side->plan.config);
   }
   side->engine = engine_factory(options_.compute.engine)(engine, side->plan.config, weights_, hidden_);
+  if (model_kernels) use_model_kernels(*side->engine, weights_);
   if (!fault.empty()) {
     auto faulty = oracle::faults::inject(std::move(side->engine), weights_, oracle::faults::parse_injection(fault));
     faulty_ = faulty.get();
@@ -127,7 +129,7 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
 }
 
 void ReplayRun::set_up_subject() {
-  subject_ = make_side(options_.engine, subject_profile_, options_.inject);
+  subject_ = make_side(options_.engine, subject_profile_, options_.inject, options_.model_kernels);
   const auto end = static_cast<std::int64_t>(subject_->plan.steps.size());
   const StepPlan* const upcoming = subject_->source->upcoming();
   first_step_ = upcoming != nullptr ? upcoming->index : end;
@@ -145,7 +147,8 @@ void ReplayRun::set_up_subject() {
   }
   const bool small = oracle::cache_bytes(subject_->plan.config) <= kSmallCaches;
   if (options_.check_writes.value_or((small || faulty_ != nullptr) && engine.byte_state)) subject_->runner->check_writes();
-  if (options_.expect && scenario_.expect.same_as == "sequential" && options_.resume.empty()) {
+  if (options_.expect && scenario_.expect.same_as == "sequential" && options_.resume.empty() &&
+      !options_.model_kernels) {
     if (engine.bit_exact) {
       sequential_ = std::make_unique<oracle::SequentialCheck>(subject_->plan, subject_->source->info());
     } else {
@@ -170,7 +173,7 @@ void ReplayRun::set_up_reference() {
     return;
   }
   check_engine_name(options_.against);
-  reference_ = make_side(options_.against, reference_profile_, "");
+  reference_ = make_side(options_.against, reference_profile_, "", false);
   reference_source_ = reference_->source.get();
 }
 
@@ -190,7 +193,7 @@ void ReplayRun::set_up_comparison() {
     lockstep_ = std::make_unique<oracle::Lockstep>(
         *subject_->source, *reference_source_,
         options_.feed == "reference" ? oracle::Feed::reference : oracle::Feed::independent);
-    const bool bits = subject.bit_exact && reference.bit_exact &&
+    const bool bits = subject.bit_exact && reference.bit_exact && !options_.model_kernels &&
                       same_numerics(subject.config.profile, reference.config.profile);
     rules_ =
         std::make_unique<compare::Rules>(!options_.rules.empty() ? compare::rule_set_named(options_.rules)

@@ -42,7 +42,8 @@ class ReplayRun {
   void set_up_dump();
   compare::Due make_due() const;
   void report_later_steps();
-  std::unique_ptr<Side> make_side(const std::string& engine, const Profile& profile, const std::string& fault);
+  std::unique_ptr<Side> make_side(const std::string& engine, const Profile& profile, const std::string& fault,
+                                  bool model_kernels);
 
   /// One step; false when the run must stop.
   bool step();
