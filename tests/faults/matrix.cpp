@@ -41,7 +41,10 @@ const Case kVariants[]{
     {"window-width:width=129", "swa-129", "attention.lists"},
     {"invalid-lane-read:as=last", "swa-2", "attention.core"},
     {"visible-one-too-many", "csa-6", "indexer.score"},
+    {"bitflip:indexer.score/visible:3:4", "csa-4", "indexer.score"},  // more than there are: the engine stops
     {"stale-input:consumer=output.project", "swa-decode-2", "output.project"},
+    {"quantise-unrounded-scale:rows=index", "csa-fp4-4", "indexer.finish"},
+    {"quantise-scale-rounded-down:rows=index", "csa-fp4-4", "indexer.finish"},
     {"pool-halves-swapped", "csa-fp4-4", "compress.pool"},
     {"hadamard-dropped-on-key", "csa-fp4-4", "indexer.finish"},
     {"query-half-split", "csa-fp4-4", "indexer.query"},

@@ -46,7 +46,7 @@ void store_index_row(std::span<const std::uint16_t> row, bool fp4, const Quantis
   const auto code_row = tensor_row<std::uint8_t>(codes, at);
   if (fp4) {
     const auto scale_row = tensor_row<std::uint8_t>(scales, at);
-    quantise_e2m1(row, code_row, scale_row);
+    quantise_e2m1(row, how, code_row, scale_row);
     if (bytes.empty()) return;
     for (std::size_t pair = 0; pair < layout::kIndexFp4ValueBytes; ++pair) {
       bytes[pair] = static_cast<std::byte>(code_row[2 * pair] | code_row[2 * pair + 1] << 4);

@@ -61,6 +61,21 @@ float amax(std::span<const float> x) {
   return most;
 }
 
+/// Scale of one block, and what a value becomes before it is rounded to a code.
+struct BlockScale {
+  BlockScale(std::span<const float> block, float floor, float largest, const Quantiser& how)
+      : quotient(std::max(amax(block), floor) / largest),
+        byte(arith::ue8m0_scale_for(std::max(amax(block), floor), largest)),
+        unrounded(how.unrounded) {
+    if (how.round_down && arith::ue8m0_to_f32(byte) != quotient) --byte;
+  }
+  float scaled(float x) const { return unrounded ? x / quotient : x * arith::ue8m0_inverse(byte); }
+
+  float quotient;
+  std::uint8_t byte;
+  bool unrounded;
+};
+
 /// Codes as numbers: the operand of an FP8 product.
 struct Operand {
   std::vector<float> values;
@@ -154,29 +169,25 @@ void quantise_e4m3(std::span<const std::uint16_t> row, int block, const Quantise
   const std::vector<float> x = widened(row);
   for (std::size_t first = 0; first < x.size(); first += static_cast<std::size_t>(block)) {
     const std::size_t count = std::min(x.size() - first, static_cast<std::size_t>(block));
-    const float most = std::max(amax(std::span(x).subspan(first, count)), arith::from_bits(0x38D1B717U));
-    std::uint8_t scale = arith::ue8m0_scale_for(most, 448.0F);
-    const bool power_of_two = arith::ue8m0_to_f32(scale) == most / 448.0F;
-    if (how.round_down && !power_of_two) scale = static_cast<std::uint8_t>(scale - 1);
-    scales[first / static_cast<std::size_t>(block)] = scale;
+    const BlockScale scale(std::span<const float>(x).subspan(first, count), arith::from_bits(0x38D1B717U),
+                           448.0F, how);
+    scales[first / static_cast<std::size_t>(block)] = scale.byte;
     for (std::size_t i = first; i < first + count; ++i) {
-      const float value = how.unrounded ? x[i] / (most / 448.0F) : x[i] * arith::ue8m0_inverse(scale);
+      const float value = scale.scaled(x[i]);
       // 464 lies halfway between 448 and the next code, which is NaN.
       codes[i] = !how.clamp && std::fabs(value) >= 464.0F ? std::uint8_t{0x7F} : arith::f32_to_e4m3(value);
     }
   }
 }
 
-void quantise_e2m1(std::span<const std::uint16_t> row, std::span<std::uint8_t> codes,
+void quantise_e2m1(std::span<const std::uint16_t> row, const Quantiser& how, std::span<std::uint8_t> codes,
                    std::span<std::uint8_t> scales) {
   const std::vector<float> x = widened(row);
   constexpr std::size_t kBlock = layout::kIndexFp4Block;
   for (std::size_t first = 0; first < x.size(); first += kBlock) {
-    const float most = std::max(amax(std::span(x).subspan(first, kBlock)), 0x1.8p-124F);
-    const std::uint8_t scale = arith::ue8m0_scale_for(most, 6.0F);
-    scales[first / kBlock] = scale;
-    for (std::size_t i = first; i < first + kBlock; ++i)
-      codes[i] = arith::f32_to_e2m1(x[i] * arith::ue8m0_inverse(scale));
+    const BlockScale scale(std::span<const float>(x).subspan(first, kBlock), 0x1.8p-124F, 6.0F, how);
+    scales[first / kBlock] = scale.byte;
+    for (std::size_t i = first; i < first + kBlock; ++i) codes[i] = arith::f32_to_e2m1(scale.scaled(x[i]));
   }
 }
 

@@ -44,7 +44,8 @@ struct Quantiser {
 };
 void quantise_e4m3(std::span<const std::uint16_t> row, int block, const Quantiser& how,
                    std::span<std::uint8_t> codes, std::span<std::uint8_t> scales);
-void quantise_e2m1(std::span<const std::uint16_t> row, std::span<std::uint8_t> codes,
+/// e2m1 has no NaN that a cast could make: without a clamp it saturates all the same.
+void quantise_e2m1(std::span<const std::uint16_t> row, const Quantiser& how, std::span<std::uint8_t> codes,
                    std::span<std::uint8_t> scales);
 
 /// Section 6: rows [first, first + count) of a matrix times one row, each result rounded to bf16. FP8
