@@ -56,16 +56,16 @@ struct ExpByFloats {
 /// About one input in 8,000 is left undecided, and all NaN, infinities and |x| >= 87: results that are
 /// subnormal, zero or infinite among them.
 ///
-/// Reduction: x = k ln(2) + r + rest, |r| <= 0.3466. kLn2High has 21 bits, so r is a multiple of 2^-25 and
-/// one fma gives it exactly; rest = -k kLn2Low is below 2^-21. Polynomial: 1 + r + r^2/2 + c3 r^3 + ... + c8
-/// r^8, nearest to exp(r) by relative error (2^-39.1) with c3 the sum of two floats and all others one float.
-/// Horner's scheme takes c8 ... c5 in plain floats; from c4 up each step is `sum = fma(r, before, c)`, what
-/// that lost is `fma(r, before, c - sum)` (the difference is exact: sum is between c / 2 and 2 c), and all
-/// that was lost goes along in `low`. Relative to the result:
+/// Reduction: x = k ln(2) + r + rest, |r| <= 0.3466. kLn2High has 21 bits, so r is x or a multiple of
+/// 2^-25 and one fma gives it exactly; rest = -k kLn2Low is below 2^-21. Polynomial: 1 + r + r^2/2 + c3 r^3 +
+/// ... + c8 r^8, nearest to exp(r) by relative error (2^-39.1) with c3 the sum of two floats and all others
+/// one float. Horner's scheme takes c8 ... c5 in plain floats; from c4 up each step is `sum = fma(r, before,
+/// c)`, what that lost is `fma(r, before, c - sum)` (the difference is exact: sum is between c / 2 and 2 c),
+/// and all that was lost goes along in `low`. Relative to the result:
 ///   2^-38.14  the rounding of the step of c5 (half an ulp of 2^-7), times |r|^5
 ///   2^-39.12  the polynomial
 ///   2^-41.8   the steps of c7 and c6, rest^2 / 2, the constants' and the sums' roundings in `low` and rest
-/// Together less than 2^-37.48, and 2^-37.53 at most over all inputs; kBound is above both.
+/// Together less than 2^-37.47; the largest error measured is 2^-37.53. kBound is above both.
 /// Rounding: both ends of (high + low) (1 +- kBound) round to the same float, or the input is undecided. The
 /// result is normal and the sum between 0.7 and 1.42, so the factor 2^k is added to the exponent afterwards.
 DSV4_FN ExpByFloats exp_by_floats(float x) {
