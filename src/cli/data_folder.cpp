@@ -29,24 +29,40 @@ std::string recorded_folder() {
   return (fs::path(data_root()) / "data" / "recorded" / "h200").string();
 }
 
+namespace {
+
+constexpr const char* kReal = "real";
+
+std::vector<std::string> scripts_in(const fs::path& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".yaml") files.push_back(entry.path().string());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+}  // namespace
+
 std::string find_scenario(const std::string& name) {
   std::error_code error;
   if (fs::exists(name, error) || name.find('/') != std::string::npos) return name;
-  for (const std::string& candidate : {name, name + ".yaml"}) {
-    const fs::path own = fs::path(scenario_folder()) / candidate;
-    if (fs::exists(own, error)) return own.string();
+  const fs::path own = scenario_folder();
+  for (const fs::path& folder : {own, own / kReal}) {
+    for (const std::string& candidate : {name, name + ".yaml"}) {
+      if (fs::is_regular_file(folder / candidate, error)) return (folder / candidate).string();
+    }
   }
   return name;  // reading it says what is wrong
 }
 
 std::vector<std::string> own_scenarios() {
-  std::vector<std::string> files;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(scenario_folder(), error)) {
-    if (entry.path().extension() == ".yaml") files.push_back(entry.path().string());
-  }
-  std::ranges::sort(files);
-  return files;
+  return scripts_in(scenario_folder());
+}
+
+std::vector<std::string> real_scenarios() {
+  return scripts_in(fs::path(scenario_folder()) / kReal);
 }
 
 }  // namespace dsv4::cli

@@ -1,13 +1,19 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <string_view>
 
 #include "cli/command.hpp"
 #include "cli/data_folder.hpp"
 #include "cli/engines.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/json_lines.hpp"
+#include "cli/list_coverage.hpp"
 #include "model/profile.hpp"
 #include "model/stage.hpp"
 #include "oracle/faults/catalogue.hpp"
@@ -114,18 +120,43 @@ void list_models(bool json) {
   }
 }
 
+void list_scenario(const std::string& file, const scenario::Scenario& scenario, bool json) {
+  const std::string stem = std::filesystem::path(file).stem().string();
+  if (json) {
+    print_json_line({{"type", "scenario"},
+                     {"name", stem},
+                     {"file", file},
+                     {"class", scenario.fault_class},
+                     {"description", scenario.description}});
+  } else {
+    fmt::print("  {:<36} {}\n", stem, scenario.description);
+  }
+}
+
+/// By class, those without one last; then the ones of real geometry.
 void list_scenarios(bool json) {
   if (!json) fmt::print("{}\n", scenario_folder());
-  for (const std::string& file : own_scenarios()) {
-    const scenario::Scenario scenario = scenario::load_scenario(file);
-    const std::string stem = std::filesystem::path(file).stem().string();
-    if (json) {
-      print_json_line(
-          {{"type", "scenario"}, {"name", stem}, {"file", file}, {"description", scenario.description}});
-    } else {
-      fmt::print("  {:<36} {}\n", stem, scenario.description);
-    }
+  std::vector<std::string> titles;
+  std::map<std::string, std::string> about;
+  for (const scenario::FaultClass& one : scenario::fault_classes()) {
+    titles.emplace_back(one.name);
+    about.emplace(one.name, one.description);
   }
+  titles.emplace_back();
+  std::map<std::string, std::vector<std::pair<std::string, scenario::Scenario>>> by_class;
+  for (const std::string& file : own_scenarios()) {
+    scenario::Scenario scenario = scenario::load_scenario(file);
+    std::string title = scenario.fault_class;
+    by_class[title].emplace_back(file, std::move(scenario));
+  }
+  for (const std::string& title : titles) {
+    if (by_class[title].empty()) continue;
+    if (!json) fmt::print("\n{}\n", title.empty() ? "other" : title + ": " + about[title]);
+    for (const auto& [file, scenario] : by_class[title]) list_scenario(file, scenario, json);
+  }
+  const std::vector<std::string> real = real_scenarios();
+  if (!json && !real.empty()) fmt::print("\nreal geometry, slow\n");
+  for (const std::string& file : real) list_scenario(file, scenario::load_scenario(file), json);
 }
 
 void list_coverage(bool json) {
@@ -179,6 +210,9 @@ void list_faults(bool json, bool markdown) {
   if (!json) fmt::print("{:<30} {:<5} {:<16} {}\n", "bitflip:TENSOR[:element[:bit]]", "", "the tensor's", "One bit of a published tensor.");
 }
 
+constexpr std::array<std::string_view, 9> kTopics{"stages",   "tensors", "profiles", "models", "scenarios",
+                             "coverage", "engines", "devices",  "faults"};
+
 int run(const std::string& what, bool json, bool markdown) {
   if (markdown && what != "faults") throw UsageError("list: --markdown is for 'list faults'");
   if (what == "stages")
@@ -205,19 +239,32 @@ int run(const std::string& what, bool json, bool markdown) {
 }  // namespace
 
 void add_list(CLI::App& app, Shared& shared, Action& action) {
-  auto what = std::make_shared<std::string>();
-  auto markdown = std::make_shared<bool>(false);
-  CLI::App* const command =
-      app.add_subcommand("list", "Names: stages, tensors, profiles, models, scenarios, coverage, engines, devices, faults");
-  command->footer("Examples:\n  dsv4-oracle list tensors\n  dsv4-oracle list coverage --json");
-  command->add_option("what", *what, "What to list")
-      ->required()
-      ->check(CLI::IsMember({"stages", "tensors", "profiles", "models", "scenarios", "coverage", "engines", "devices", "faults"}));
-  command->add_flag("--markdown", *markdown, "As a page of the documentation (faults)");
-  command->callback(
-      [what, markdown, &shared, &action] {
-        action = [what, markdown, &shared] { return run(*what, shared.json, *markdown); };
-      });
+  struct Options {
+    std::vector<std::string> names;
+    bool coverage = false;
+    bool markdown = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* const command = app.add_subcommand(
+      "list", "Names: stages, tensors, profiles, models, scenarios, coverage, engines, devices, faults");
+  command->footer(
+      "Examples:\n  dsv4-oracle list tensors\n  dsv4-oracle list coverage --json\n"
+      "  dsv4-oracle list --coverage verify-grid rewind");
+  command->add_option("what", options->names, "What to list; with --coverage scenarios, all own ones without any")
+      ->type_name("WHAT");
+  command->add_flag("--coverage", options->coverage,
+                    "Which facts the scenarios reach; exit code 1 if one is reached by none");
+  command->add_flag("--markdown", options->markdown, "As a page of the documentation (faults)");
+  command->callback([options, &shared, &action] {
+    action = [options, &shared] {
+      if (options->coverage) return list_coverage_reach(options->names, shared.json);
+      const std::vector<std::string>& names = options->names;
+      if (names.size() != 1 || std::ranges::find(kTopics, names.front()) == kTopics.end()) {
+        throw UsageError(fmt::format("list: name one of {}", fmt::join(kTopics, ", ")));
+      }
+      return run(names.front(), shared.json, options->markdown);
+    };
+  });
 }
 
 }  // namespace dsv4::cli

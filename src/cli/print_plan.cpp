@@ -26,10 +26,8 @@ std::string missing_facts(const scenario::Scenario& scenario, const RunPlan& pla
   const std::set<std::string> covered = scenario::plan_coverage(plan);
   std::string missing;
   for (const std::string& fact : scenario.expect.covers) {
-    const auto about = std::ranges::find(scenario::coverage_catalogue(), fact, &scenario::CoverageFact::name);
-    const bool by_numbers = about != scenario::coverage_catalogue().end() &&
-                            about->description.find("seen in the numbers") != std::string_view::npos;
-    if (!by_numbers && !covered.contains(fact)) missing += (missing.empty() ? "" : ", ") + fact;
+    const scenario::CoverageFact* const about = scenario::coverage_fact(fact);
+    if (about != nullptr && about->seen == scenario::Seen::plan && !covered.contains(fact)) missing += (missing.empty() ? "" : ", ") + fact;
   }
   return missing;
 }

@@ -1,100 +1,14 @@
 #include "scenario/coverage.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "scenario/coverage_places.hpp"
 #include "scenario/memory.hpp"
 
 namespace dsv4::scenario {
 namespace {
-
-constexpr CoverageFact kCatalogue[]{
-    {"attention.no_key", "a token attends to nothing (seen in the numbers)"},
-    {"batch.mixed", "one step holds a prefill chunk and decode or verify rows of other requests"},
-    {"batch.only_padding", "a step has nothing but padding rows"},
-    {"batch.padding", "a step has real rows and padding rows"},
-    {"batch.positions_differ", "rows of one step differ in position mod 4, so that only some close a group"},
-    {"batch.several_requests", "one step holds rows of several requests"},
-    {"chunk.long", "a step has more rows of a request than its window holds"},
-    {"chunk.mid_group", "a step of several rows starts inside a group of 4"},
-    {"chunk.start_mod4_0", "a later step of several rows starts at position 0 mod 4"},
-    {"chunk.start_mod4_1", "a step of several rows starts at position 1 mod 4"},
-    {"chunk.start_mod4_2", "a step of several rows starts at position 2 mod 4"},
-    {"chunk.start_mod4_3", "a step of several rows starts at position 3 mod 4"},
-    {"chunk.end_mod128_0", "a step of several rows ends a group of 128"},
-    {"chunk.end_mod128_1", "a step of several rows ends one token behind a group of 128"},
-    {"chunk.end_mod128_127", "a step of several rows ends one token before a group of 128"},
-    {"compress.close_in_decode", "a step of one row closes a group"},
-    {"compress.close_in_prefill", "a prefill chunk closes a group"},
-    {"compress.close_in_verify", "a verify step closes a group"},
-    {"compress.hca_across_steps", "a group of 128 closes that began in an earlier step"},
-    {"compress.hca_closed", "a group of 128 closes"},
-    {"compress.overlap_across_steps", "a group of 4 closes whose overlap rows come from an earlier step"},
-    {"compress.overlap_first_window", "the first group of 4 closes, which has no previous group"},
-    {"compress.two_groups_one_step", "a step closes two groups of one request"},
-    {"fill.synthetic", "a request starts with synthetic caches"},
-    {"graph.replayed", "a batch runs through a captured graph"},
-    {"layers.chain", "layers feed each other"},
-    {"layers.mixed", "the run has window-only, ratio-4 and ratio-128 layers"},
-    {"lifecycle.evict", "window pages or kept pages are dropped"},
-    {"lifecycle.free", "a request is freed"},
-    {"lifecycle.free_keep", "a request is freed and its compressed pages stay"},
-    {"lifecycle.preempt", "a request loses its device state"},
-    {"lifecycle.readmitted", "a name is admitted again"},
-    {"lifecycle.save", "the identity of a request is saved"},
-    {"online.bank_copied", "a verify step of online C128 copies an accepted bank"},
-    {"online.group_closed", "an online accumulator finishes a group"},
-    {"page.copied", "part of a page is copied"},
-    {"page.copied_on_write", "a request writes behind its prefix in a page that others share"},
-    {"page.cut_back", "a verify step or rewind gives back pages without a committed row"},
-    {"page.edge_crossed", "the rows of one step lie in two window pages"},
-    {"page.null_guard", "padding rows or empty block table items, which wrong code would read as page 0"},
-    {"page.released", "a page is given back"},
-    {"page.released_window", "a window page falls out of the window of a request that goes on"},
-    {"page.reused", "a page is handed out again"},
-    {"page.shared", "two requests hold one page"},
-    {"poison.event", "memory that nobody holds is overwritten"},
-    {"poison.freed", "pages are poisoned when they are given back"},
-    {"quantize.exponents", "a tensor has three scale exponents or more (seen in the numbers)"},
-    {"quantize.floor", "a block has the scale of the floor (seen in the numbers)"},
-    {"quantize.saturated", "a code is of the largest magnitude (seen in the numbers)"},
-    {"restore.chunked", "device state comes back in several steps"},
-    {"restore.evicted", "dropped window pages are restored"},
-    {"restore.kept_rows", "a restore computes some caches again and leaves others alone"},
-    {"restore.loaded", "a saved request is loaded"},
-    {"restore.mid_group", "a restore ends inside a group of 4"},
-    {"restore.nothing_missing", "a rewind finds all live rows in place"},
-    {"restore.prefix_hit", "the window of a prefix hit is computed again"},
-    {"restore.resumed", "a preempted request comes back"},
-    {"restore.rewound", "rows that a rewind needs are computed again"},
-    {"ring.doubled", "state rings have room for drafted rows"},
-    {"ring.wrapped_c128", "a ratio-128 state ring overwrites its oldest row"},
-    {"ring.wrapped_c4", "a ratio-4 state ring overwrites its oldest row"},
-    {"select.all_visible", "a token selects all of its visible entries"},
-    {"select.cut", "a token sees more entries than it may select"},
-    {"select.empty", "a token sees no compressed entry"},
-    {"select.exact", "a token sees exactly as many entries as it may select"},
-    {"select.nan_score", "a visible score is NaN (seen in the numbers)"},
-    {"select.tie_at_cut", "the last selected score equals the best one left out (seen in the numbers)"},
-    {"state.base_reused", "a state base goes to another request"},
-    {"state.online", "ratio-128 state is an online accumulator"},
-    {"state.page4align", "ratio-4 state lies in pages of the open and the previous group"},
-    {"state.paged_c128", "ratio-128 state lies in sliding-window pages"},
-    {"state.paged_c4", "ratio-4 state lies in sliding-window pages"},
-    {"state.paged_released", "a state page is given back by a request that goes on"},
-    {"value.nonfinite", "a tensor has an inf or NaN (seen in the numbers)"},
-    {"verify.all_accepted", "a verify step keeps all of its rows"},
-    {"verify.group_closes_in_accepted", "an accepted row of a verify step closes a group"},
-    {"verify.group_closes_in_rejected", "a rejected row of a verify step closes a group"},
-    {"verify.none_accepted", "a verify step keeps none of its rows"},
-    {"verify.rejected", "a verify step rejects rows"},
-    {"verify.spans_three_groups", "the rows of a verify step lie in three groups of 4"},
-    {"window.first_token", "position 0 attends to itself alone"},
-    {"window.full", "a token sees a full window"},
-    {"window.partial", "a token sees less than a full window"},
-};
 
 /// Walks a plan and collects facts.
 class Observer {
@@ -321,18 +235,16 @@ class Observer {
 
 }  // namespace
 
-std::span<const CoverageFact> coverage_catalogue() {
-  return kCatalogue;
-}
-
-bool is_coverage_fact(std::string_view name) {
-  return std::ranges::find(kCatalogue, name, &CoverageFact::name) != std::end(kCatalogue);
-}
-
 std::set<std::string> plan_coverage(const RunPlan& run) {
   Observer observer(run.config);
-  for (const StepPlan& step : run.steps) observer.step(step);
-  return observer.take();
+  PlaceObserver places(run.config);
+  for (const StepPlan& step : run.steps) {
+    observer.step(step);
+    places.step(step);
+  }
+  std::set<std::string> facts = observer.take();
+  facts.merge(places.take());
+  return facts;
 }
 
 }  // namespace dsv4::scenario

@@ -39,7 +39,7 @@ Expect parse_expect(const YamlReader& reader, const YamlNode& node) {
     for (const YamlNode& item : reader.list(*covers, "covers")) {
       const std::string fact = reader.text(item, "a coverage fact");
       if (!is_coverage_fact(fact)) {
-        reader.fail(item.mark, fmt::format("unknown coverage fact '{}' ('list --coverage' shows all)", fact));
+        reader.fail(item.mark, fmt::format("unknown coverage fact '{}' ('list coverage' shows all)", fact));
       }
       expect.covers.push_back(fact);
     }

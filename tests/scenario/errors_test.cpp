@@ -108,9 +108,8 @@ TEST_CASE("integers are decimal, plain and in range") {
 TEST_CASE("unknown keys, missing keys and wrong types") {
   check_all({
       {"name: a\nstep: []\n",
-       "s.yaml:2:1: a scenario has no key 'step' (known: name, description, model, profile, seed, cache, "
-       "steps, sweep, "
-       "expect, hidden, weights, trace)"},
+       "s.yaml:2:1: a scenario has no key 'step' (known: name, description, class, model, profile, "
+       "seed, seeded, cache, steps, sweep, expect, hidden, weights, trace)"},
       {"name: a\n", "s.yaml:1:1: a scenario needs the key 'steps'"},
       {"steps: {}\n", "s.yaml:1:8: steps must be a list, not a mapping"},
       {"steps: []\n", "s.yaml:1:8: steps is empty"},
@@ -178,7 +177,7 @@ TEST_CASE("model, cache and expectations") {
       {"steps: [{free: a}]\ncache: {pitch: 38000}\n",
        "s.yaml:2:16: pitch must be a multiple of 576, not 38000"},
       {"steps: [{free: a}]\nexpect: {covers: [page.lost]}\n",
-       "s.yaml:2:19: unknown coverage fact 'page.lost' ('list --coverage' shows all)"},
+       "s.yaml:2:19: unknown coverage fact 'page.lost' ('list coverage' shows all)"},
       {"steps: [{free: a}]\nexpect: {same_as: parallel}\n",
        "s.yaml:2:19: same_as must be one of sequential, not 'parallel'"},
       {"steps: [{free: a}]\ntrace: {block: 8, requests: {a: {tokens: 17, blocks: [1, 2]}}}\n",
