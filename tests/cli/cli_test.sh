@@ -98,6 +98,14 @@ plan() {
     expect 0 list $what --json
     json_lines out
   done
+  expect 1 list --coverage small.yaml
+  contains out 'not reached: '
+  expect 1 --json list --coverage small.yaml
+  json_lines out
+  contains out '"name":"window.first_token","seen":"plan"'
+  expect 2 list
+  expect 2 list nothing
+  expect 2 list tensors stages
 }
 
 dumps() {
