@@ -178,10 +178,24 @@ StepObservation Runner::run(const StepPlan& plan, const StageHooks& hooks) {
   try {
     walk(plan, hooks, observation);
   } catch (const Error&) {
+    gather_broken_off(plan, observation);
     broken_off_ = std::move(observation);
     throw;
   }
   return observation;
+}
+
+void Runner::gather_broken_off(const StepPlan& plan, StepObservation& observation) const {
+  if (!gather_late_ || !selection_.has_step(plan.index)) return;
+  try {
+    for (int layer = 0; layer < static_cast<int>(observation.layers.size()); ++layer) {
+      for (std::size_t stage = 0; stage < kStageCount; ++stage) {
+        gather_stage(layer, static_cast<Stage>(stage), observation.layers[static_cast<std::size_t>(layer)]);
+      }
+    }
+  } catch (const Error&) {
+    // A device that is lost gives nothing more; what came before it stays.
+  }
 }
 
 void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation& observation) {

@@ -69,6 +69,8 @@ class Runner {
 
  private:
   void walk(const StepPlan& plan, const StageHooks& hooks, StepObservation& observation);
+  /// Where tensors are gathered at the end of a step: those of a step that has none.
+  void gather_broken_off(const StepPlan& plan, StepObservation& observation) const;
   void gather_stage(int layer, Stage stage, LayerObservation& observation) const;
   void gather_state(const StepPlan& plan, int layer, LayerObservation& observation) const;
 
@@ -88,6 +90,8 @@ class LiveSource : public ObservationSource {
 
   const SourceInfo& info() const override { return info_; }
   std::optional<StepObservation> next() override;
+  /// What dumps and reports call the engine, where its stages are not its own.
+  void name_engine(std::string name) { info_.engine = std::move(name); }
 
   /// Hooks of the following steps.
   void set_hooks(StageHooks hooks) { hooks_ = std::move(hooks); }

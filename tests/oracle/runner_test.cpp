@@ -85,10 +85,12 @@ TEST_CASE("a step whose engine throws keeps what it had published") {
   wrong->stages()[static_cast<std::size_t>(Stage::attention_lists)] = [](const StageCall&) {};
   wrong->stages()[static_cast<std::size_t>(Stage::attention_core)] = [](const StageCall&) {};
   wrong->stages()[static_cast<std::size_t>(Stage::output_project)] = [](const StageCall&) {};
-  for (const Feed feed : {Feed::independent, Feed::reference}) {
+  for (const auto& [feed, late] :
+       {std::pair{Feed::independent, false}, {Feed::independent, true}, {Feed::reference, false}}) {
     const auto reference = test::engine_of(plan);
     Runner reference_runner(*reference, Selection{});
     Runner runner(*wrong, Selection{});
+    if (late) runner.gather_late();
     LiveSource leader(reference_runner, plan, "");
     LiveSource follower(runner, plan, "");
     Lockstep lockstep(follower, leader, feed);
