@@ -92,7 +92,7 @@ plan() {
   expect 0 --json replay small.yaml --check
   json_lines out
   [ "$(grep -c '"type":"plan_step"' out)" -eq 4 ] || fail "four steps expected"
-  for what in stages tensors profiles models scenarios coverage engines; do
+  for what in stages tensors profiles models scenarios coverage engines faults; do
     expect 0 list $what
     [ -s out ] || fail "list $what is empty"
     expect 0 list $what --json
