@@ -104,6 +104,8 @@ int run(int argc, char** argv) {
   cli::add_list(app, shared, action);
   cli::add_bench(app, shared, action);
   cli::add_probe(app, shared, action);
+  cli::add_shrink(app, shared, action);
+  cli::add_fuzz(app, shared, action);
 
   check_command(app, argc, argv, 1);
   try {

@@ -1,5 +1,7 @@
 #include "oracle/fuzz.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "oracle/interrupt.hpp"
@@ -16,6 +18,16 @@ class Watch {
   using Clock = std::chrono::steady_clock;
   Clock::time_point start_ = Clock::now();
 };
+
+/// The grammar writes no scenario that an engine refuses.
+std::optional<Divergence> checked_run(Trial& trial, const scenario::Scenario& scenario) {
+  try {
+    return trial.run(scenario);
+  } catch (const UsageError& error) {
+    throw InternalError(fmt::format("{} on {} was refused: {}\n{}", scenario.name, trial.pair().name,
+                                    error.what(), scenario.text));
+  }
+}
 
 }  // namespace
 
@@ -56,7 +68,7 @@ FuzzReport fuzz(const FuzzOptions& options, const std::vector<TrialPair>& pairs,
     const scenario::Scenario scenario = scenario::random_scenario(options.seed, index);
     for (Trial& trial : trials) {
       if (interrupted()) break;
-      const std::optional<Divergence> found = trial.run(scenario);
+      const std::optional<Divergence> found = checked_run(trial, scenario);
       if (!found) continue;
       ++report.diverged;
       if (!known.insert(trial.pair().name + " " + found->signature()).second) continue;
