@@ -1,10 +1,10 @@
 /// What models of GPU kernels share: CUDA-core float32 operations as compiled code executes them, and the
 /// order in which the lanes of a warp add. docs/kernel-models.md.
 ///
-/// Two dialects. Code compiled with fast-math flushes subnormals: every operand and every result (ftz_*).
-/// Other code is IEEE: plain + and *, arith::fma. A result is flushed after rounding, keeping its sign. NaN:
-/// hardware returns 0x7FFFFFFF whatever went in. The payload is never read on the way, so that models replace
-/// it once, where they store (stored, stored_bf16).
+/// Two dialects. Code compiled with fast-math flushes subnormals: every operand and every result, keeping the
+/// sign (ftz_*; what counts as a subnormal result is arith/hopper/flushing.hpp's). Other code is IEEE: plain
+/// + and *, arith::fma. NaN: hardware returns 0x7FFFFFFF whatever went in. The payload is never read on the
+/// way, so that models replace it once, where they store (stored, stored_bf16).
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "arith/bf16.hpp"
 #include "arith/bits.hpp"
 #include "arith/fma.hpp"
+#include "arith/hopper/flushing.hpp"
 
 namespace dsv4::kernels {
 
@@ -29,17 +30,17 @@ inline float ftz(float x) {
   return (bits & 0x7F800000U) == 0 ? arith::from_bits(bits & 0x80000000U) : x;
 }
 inline float ftz_add(float a, float b) {
-  return ftz(ftz(a) + ftz(b));
+  return arith::hopper::add_ftz(a, b);
 }
 inline float ftz_sub(float a, float b) {
-  return ftz(ftz(a) - ftz(b));
+  return arith::hopper::add_ftz(a, -b);
 }
 inline float ftz_mul(float a, float b) {
-  return ftz(ftz(a) * ftz(b));
+  return arith::hopper::mul_ftz(a, b);
 }
 /// a * b + c, one rounding.
 inline float ftz_fma(float a, float b, float c) {
-  return ftz(arith::fma(ftz(a), ftz(b), ftz(c)));
+  return arith::hopper::fma_ftz(a, b, c);
 }
 
 /// `max.f32` / `min.f32`: a NaN operand gives the other one; +0 is larger than -0.
