@@ -1,5 +1,5 @@
 /// Elements of one output of one recorded case that a kernel model was held against: compared and differing.
-/// Prints itself as a row of the table of `ctest -L peer -V` when it goes.
+/// Prints itself as a row of the table of `ctest -L peer --verbose` when it goes.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,19 @@ namespace dsv4::peer {
 
 class ModelTally {
  public:
-  /// `expected_equal`: false where differences are what the test asks for; none is printed then.
+  /// `expected_equal`: false where a rule is put wrong on purpose and differences are what the test asks for;
+  /// the row says so, and none of them is printed.
   ModelTally(std::string kernel, std::string what, bool expected_equal = true)
-      : kernel_(std::move(kernel)), what_(std::move(what)), shown_(expected_equal ? 0 : kShown) {}
+      : kernel_(std::move(kernel)),
+        what_(std::move(what)),
+        expected_equal_(expected_equal),
+        shown_(expected_equal ? 0 : kShown) {}
   ModelTally(const ModelTally&) = delete;
   ModelTally& operator=(const ModelTally&) = delete;
   ~ModelTally() {
-    std::printf("%-34s %-44s %9lld compared %7lld differ\n", kernel_.c_str(), what_.c_str(),
-                static_cast<long long>(compared_), static_cast<long long>(differing_));
+    std::printf("%-34s %-44s %9lld compared %7lld differ%s\n", kernel_.c_str(), what_.c_str(),
+                static_cast<long long>(compared_), static_cast<long long>(differing_),
+                expected_equal_ ? "" : ", wrong on purpose");
   }
 
   /// Bits of one element.
@@ -45,6 +50,7 @@ class ModelTally {
   static constexpr std::int64_t kShown = 4;
   std::string kernel_;
   std::string what_;
+  bool expected_equal_;
   std::int64_t shown_;
   std::int64_t compared_ = 0;
   std::int64_t differing_ = 0;
