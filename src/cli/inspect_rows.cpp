@@ -48,6 +48,8 @@ std::vector<std::byte> row_bytes(const io::DumpReader& reader, std::int64_t step
     const auto bytes = pages->second.bytes().subspan(static_cast<std::size_t>(page) * pitch, pitch);
     const bool fp4 = config.profile.get<IndexCache>() == IndexCache::fp4;
     const int offset = static_cast<int>(slot % rows);
+    if (const auto plain = io::plain_rows(config.profile, tensors.cache))
+      return io::plain_page_row(bytes, rows, offset, *plain);
     return tensors.cache == Cache::index_entries ? io::index_page_row(bytes, rows, offset, fp4)
                                                  : io::kv_page_row(bytes, rows, offset);
   }
@@ -80,7 +82,8 @@ template <class Values>
 void print_values(const Values& values, std::size_t width) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (i % width == 0) fmt::print("{}{:>5}:", i == 0 ? "" : "\n", i);
-    fmt::print(" {:.6g}", static_cast<double>(values[i]));
+    const auto value = static_cast<double>(values[i]);
+    fmt::print(" {:.6g}", std::isnan(value) ? std::fabs(value) : value);  // a NaN has no sign to show
   }
   fmt::print("\n");
 }
@@ -97,10 +100,30 @@ nlohmann::ordered_json json_values(const Values& values) {
   return list;
 }
 
-void print_one(const std::vector<std::byte>& bytes, const RowQuery& query, std::int64_t slot, int rows,
-               bool json) {
+void print_plain(const std::vector<std::byte>& bytes, const io::PlainRows& form, const std::string& title,
+                 const RowQuery& query, std::int64_t slot, bool json) {
+  const std::vector<float> values = io::decode_plain_row(bytes, form);
+  const char* const dtype = form.f16 ? "float16" : "bfloat16";
+  if (json) {
+    print_json_line({{"type", "row"},
+                     {"cache", query.cache},
+                     {"layer", query.layer},
+                     {"slot", slot},
+                     {"bytes", hex(bytes)},
+                     {"dtype", dtype},
+                     {"scales", nlohmann::ordered_json::array()},
+                     {"values", json_values(values)}});
+    return;
+  }
+  fmt::print("{}, {}\n", title, dtype);
+  print_values(values, 16);
+}
+
+void print_one(const std::vector<std::byte>& bytes, const std::optional<io::PlainRows>& plain,
+               const RowQuery& query, std::int64_t slot, int rows, bool json) {
   const std::string title = fmt::format("layer {} {} slot {} (page {}, offset {})", query.layer, query.cache,
                                         slot, slot / rows, slot % rows);
+  if (plain) return print_plain(bytes, *plain, title, query, slot, json);
   if (query.cache == "index_entries") {
     const io::IndexRow row = io::decode_index_row(bytes);
     if (json) {
@@ -162,7 +185,7 @@ void print_row(const io::DumpReader& reader, std::int64_t step, const RowQuery& 
     const std::vector<std::byte> bytes = row_bytes(reader, step, query, slot);
     if (bytes.empty()) continue;
     any = true;
-    print_one(bytes, query, slot, rows, json);
+    print_one(bytes, io::plain_rows(config.profile, cache), query, slot, rows, json);
   }
   if (!any) {
     throw UsageError(fmt::format(

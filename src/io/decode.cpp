@@ -9,6 +9,7 @@
 #include "arith/bits.hpp"
 #include "arith/e2m1.hpp"
 #include "arith/e4m3.hpp"
+#include "arith/f16.hpp"
 #include "arith/ue8m0.hpp"
 #include "model/element.hpp"
 #include "model/error.hpp"
@@ -140,6 +141,39 @@ IndexRow decode_index_row(std::span<const std::byte> row) {
     result.values[i] = arith::e2m1_to_f32(result.codes[i]) * result.scales[i / layout::kIndexFp4Block];
   }
   return result;
+}
+
+std::optional<PlainRows> plain_rows(const Profile& profile, Cache cache) {
+  if (cache == Cache::index_entries) {
+    const IndexCache form = profile.get<IndexCache>();
+    if (!layout::plain(form)) return std::nullopt;
+    return PlainRows{form == IndexCache::f16, layout::kIndexPlainRowBytes};
+  }
+  const KvCache form = profile.get<KvCache>();
+  if (!layout::plain(form)) return std::nullopt;
+  return PlainRows{form == KvCache::f16, layout::kKvPlainRowBytes};
+}
+
+std::vector<float> decode_plain_row(std::span<const std::byte> row, const PlainRows& form) {
+  if (row.size() != static_cast<std::size_t>(form.row_bytes)) {
+    throw UsageError(fmt::format("a row of {} values has {} bytes, not {}", form.f16 ? "f16" : "bf16",
+                                 form.row_bytes, row.size()));
+  }
+  std::vector<float> values(row.size() / 2);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, row.data() + 2 * i, sizeof bits);
+    values[i] = form.f16 ? arith::f16_to_f32(bits) : arith::bf16_to_f32(bits);
+  }
+  return values;
+}
+
+std::vector<std::byte> plain_page_row(std::span<const std::byte> page, int rows, int offset,
+                                      const PlainRows& form) {
+  check_page(page, rows, offset, form.row_bytes);
+  const auto size = static_cast<std::size_t>(form.row_bytes);
+  const auto row = page.subspan(static_cast<std::size_t>(offset) * size, size);
+  return {row.begin(), row.end()};
 }
 
 std::vector<std::byte> kv_page_row(std::span<const std::byte> page, int rows, int offset) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/layout.hpp"
+#include "model/stage.hpp"
 #include "model/tensor.hpp"
 
 namespace dsv4::io {
@@ -43,6 +44,18 @@ struct IndexRow {
   std::array<float, kIndexDim> values;
 };
 IndexRow decode_index_row(std::span<const std::byte> row);
+
+/// How the rows of a page cache look where a profile keeps values without codes and scales (axes kv_cache and
+/// index_cache).
+struct PlainRows {
+  bool f16 = false;  ///< else bf16
+  int row_bytes = 0;
+};
+std::optional<PlainRows> plain_rows(const Profile& profile, Cache cache);
+/// Two bytes a value; throws UsageError if the row has another size.
+std::vector<float> decode_plain_row(std::span<const std::byte> row, const PlainRows& form);
+std::vector<std::byte> plain_page_row(std::span<const std::byte> page, int rows, int offset,
+                                      const PlainRows& form);
 
 /// Gathers row `offset` (value bytes then scale bytes) out of a page that holds `rows` rows.
 std::vector<std::byte> kv_page_row(std::span<const std::byte> page, int rows, int offset);

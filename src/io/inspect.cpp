@@ -119,8 +119,10 @@ std::vector<float> floats(const Tensor& tensor, std::int64_t row) {
   return {values.begin(), values.end()};
 }
 
-void decode_row(SlotContent& content, Cache cache) {
-  if (cache == Cache::index_entries) {
+void decode_row(SlotContent& content, const Profile& profile, Cache cache) {
+  if (const auto form = plain_rows(profile, cache)) {
+    content.plain = decode_plain_row(content.row, *form);
+  } else if (cache == Cache::index_entries) {
     content.index = decode_index_row(content.row);
   } else {
     content.kv = decode_kv_row(content.row);
@@ -148,11 +150,14 @@ std::optional<SlotContent> from_snapshot(const DumpReader& dump, std::int64_t st
   const auto pitch = static_cast<std::size_t>(pages->row_elements());
   const auto page = pages->bytes().subspan(static_cast<std::size_t>(slot / rows) * pitch, pitch);
   const auto offset = static_cast<int>(slot % rows);
-  const bool fp4 = dump.info().config.profile.get<IndexCache>() == IndexCache::fp4;
-  content.row = cache == Cache::index_entries ? index_page_row(page, rows, offset, fp4)
-                                              : kv_page_row(page, rows, offset);
+  const Profile& profile = dump.info().config.profile;
+  const auto plain = plain_rows(profile, cache);
+  const bool fp4 = profile.get<IndexCache>() == IndexCache::fp4;
+  content.row = plain                           ? plain_page_row(page, rows, offset, *plain)
+                : cache == Cache::index_entries ? index_page_row(page, rows, offset, fp4)
+                                                : kv_page_row(page, rows, offset);
   content.source = fmt::format("{}/{} page {} row {}", group, snapshot_name(cache), slot / rows, offset);
-  decode_row(content, cache);
+  decode_row(content, dump.info().config.profile, cache);
   return content;
 }
 
@@ -190,7 +195,7 @@ std::optional<SlotContent> from_writes(const DumpReader& dump, std::int64_t step
     const auto bytes = rows->bytes().subspan(static_cast<std::size_t>(row) * width, width);
     content.row.assign(bytes.begin(), bytes.end());
     content.source = fmt::format("step {} {} row {}", *at, path(tensors.rows), row);
-    decode_row(content, cache);
+    decode_row(content, dump.info().config.profile, cache);
     return content;
   }
   return std::nullopt;

@@ -20,6 +20,7 @@ struct SlotContent {
   std::vector<std::byte> row;      ///< page caches: value bytes then scale bytes
   std::optional<KvRow> kv;         ///< window and entries
   std::optional<IndexRow> index;   ///< index_entries
+  std::vector<float> plain;        ///< either, where the profile keeps no codes
   /// state and index_state: channel values by tensor, for example "kv" and "score".
   std::vector<std::pair<std::string, std::vector<float>>> state;
 };

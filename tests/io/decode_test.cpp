@@ -112,6 +112,41 @@ TEST_CASE("a row put together by hand comes apart again") {
   REQUIRE_THROWS_AS(decode_index_row(std::span(fp4).first(67)), UsageError);
 }
 
+TEST_CASE("rows of plain values: bf16 or f16 by the profile, no padding between them") {
+  Profile profile = profile_named("canonical");
+  REQUIRE_FALSE(plain_rows(profile, Cache::window));
+  REQUIRE_FALSE(plain_rows(profile, Cache::index_entries));
+  profile = profile_named("transformers");
+  const auto bf16 = plain_rows(profile, Cache::entries);
+  REQUIRE(bf16);
+  profile = profile_named("ggml");
+  const auto f16 = plain_rows(profile, Cache::index_entries);
+  REQUIRE(f16);
+  REQUIRE(plain_rows(profile, Cache::window)->f16);
+
+  std::vector<std::byte> page(2 * 1024);
+  page[1024] = std::byte{0xC0};  // row 1, value 0: 0x40C0 = 6 as bf16
+  page[1025] = std::byte{0x40};
+  page[2046] = std::byte{0x80};  // value 511: 0xBE80 = -0.25
+  page[2047] = std::byte{0xBE};
+  const std::vector<float> wide = decode_plain_row(plain_page_row(page, 2, 1, *bf16), *bf16);
+  REQUIRE(wide.size() == 512);
+  REQUIRE(wide[0] == 6.0F);
+  REQUIRE(wide[1] == 0.0F);
+  REQUIRE(wide[511] == -0.25F);
+  // The same two bytes as f16: 2^1 * (1 + 192/1024) = 2.375.
+  page[0] = std::byte{0xC0};
+  page[1] = std::byte{0x40};
+  page[254] = std::byte{0x01};  // value 127: the smallest subnormal
+  const std::vector<float> half = decode_plain_row(plain_page_row(page, 8, 0, *f16), *f16);
+  REQUIRE(half.size() == 128);
+  REQUIRE(half[0] == 2.375F);
+  REQUIRE(half[127] == 0x1p-24F);
+  REQUIRE_THROWS_AS(decode_plain_row(std::span(page).first(584), *bf16), UsageError);
+  REQUIRE_THROWS_AS(plain_page_row(page, 2, 2, *bf16), UsageError);
+  REQUIRE_THROWS_AS(plain_page_row(page, 3, 0, *bf16), UsageError);
+}
+
 TEST_CASE("recorded KV pages decode to what the recorded kernel gathered from them") {
   // vLLM's own gather of 75 rows out of shuffled pages is the independent witness.
   const Hdf5File file = Hdf5File::open("data/peer/vllm_k_cache.h5");
