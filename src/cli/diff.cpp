@@ -6,6 +6,7 @@
 
 #include "cli/command.hpp"
 #include "cli/exit_code.hpp"
+#include "cli/model_kernels.hpp"
 #include "compare/align.hpp"
 #include "compare/comparator.hpp"
 #include "io/dump_reader.hpp"
@@ -38,13 +39,11 @@ struct DiffOptions {
   bool verbose = false;
 };
 
-compare::Rules make_rules(const DiffOptions& options, const SourceInfo& a, const SourceInfo& b) {
-  bool bits = a.bit_exact && b.bit_exact;
+compare::Rules rules_of(const DiffOptions& options, const SourceInfo& a, const SourceInfo& b) {
+  bool bits = a.bit_exact && b.bit_exact && has_model_kernels(a) == has_model_kernels(b);
   for (const AxisInfo& axis : axes())
     bits &= a.config.profile.value(axis.axis) == b.config.profile.value(axis.axis);
-  compare::Rules rules(!options.rules.empty() ? compare::rule_set_named(options.rules)
-                       : bits                 ? compare::RuleSet::bits
-                                              : compare::RuleSet::values);
+  compare::Rules rules = make_rules(options.rules, bits, a, b);
   for (const std::string& text : options.rule_overrides) rules.add_override(text);
   return rules;
 }
@@ -183,7 +182,7 @@ int run(const DiffOptions& options, const Shared& shared) {
     if (!reader->info().complete)
       fmt::print(stderr, "{}: ends early (the run that wrote it did not finish)\n", reader->path());
   }
-  const compare::Rules rules = make_rules(options, a.info(), b.info());
+  const compare::Rules rules = rules_of(options, a.info(), b.info());
   const std::unique_ptr<report::Reporter> reporter =
       shared.json ? report::json_reporter(std::cout)
                   : report::text_reporter(std::cout, {.verbose = options.verbose});
@@ -203,8 +202,11 @@ void add_diff(CLI::App& app, Shared& shared, Action& action) {
   command->add_option("--align", options->align, "step, or token when the batching differs")
       ->check(CLI::IsMember({"step", "token"}))
       ->capture_default_str();
-  command->add_option("--rules", options->rules, "bits: only equal passes; values: rounding differences pass")
-      ->check(CLI::IsMember({"bits", "values"}));
+  command
+      ->add_option("--rules", options->rules,
+                   "bits: only equal passes; values: rounding differences pass; hopper-exact: as values, but "
+                   "bits of what kernel models computed from the same inputs")
+      ->check(CLI::IsMember({"bits", "values", "hopper-exact"}));
   command->add_option("--rule", options->rule_overrides, "Rule of some tensors, for example 'q.up/.*=ulp:1'")
       ->type_name("REGEX=RULE");
   command->add_option("--stages", options->stages, "Only these stages")->type_name("GLOBS");

@@ -188,6 +188,11 @@ void score(const StageCall& call) {
   call.engine.set_tensor(call.layer, TensorId::scores, std::move(scores));
 }
 
+bool scores_modelled(const RunConfig& config) {
+  const int heads = config.geometry.index_heads;
+  return config.profile.get<IndexCache>() == IndexCache::fp8 && (heads == 32 || heads == 64);
+}
+
 }  // namespace
 
 void use_model_kernels(Engine& engine, std::shared_ptr<const WeightSource> weights) {
@@ -209,10 +214,21 @@ void use_model_kernels(Engine& engine, std::shared_ptr<const WeightSource> weigh
   for (const Stage stage : {Stage::compress_pool, Stage::indexer_pool}) {
     after(stage, [pooling, weights](const StageCall& call) { pool(call, pooling, *weights); });
   }
-  const int heads = config.geometry.index_heads;
-  if (config.profile.get<IndexCache>() == IndexCache::fp8 && (heads == 32 || heads == 64)) {
-    after(Stage::indexer_score, score);
-  }
+  if (scores_modelled(config)) after(Stage::indexer_score, score);
+}
+
+compare::Rules make_rules(const std::string& name, bool bits, const SourceInfo& reference,
+                          const SourceInfo& subject) {
+  const compare::RuleSet set = !name.empty() ? compare::rule_set_named(name)
+                               : bits        ? compare::RuleSet::bits
+                                             : compare::RuleSet::values;
+  if (set != compare::RuleSet::hopper_exact) return compare::Rules(set);
+  if (!has_model_kernels(reference) && !has_model_kernels(subject))
+    throw UsageError("--rules hopper-exact: neither side is a run with --model-kernels");
+  std::vector<TensorId> modelled{TensorId::compress_pooled, TensorId::indexer_pooled};
+  if (scores_modelled((has_model_kernels(reference) ? reference : subject).config))
+    modelled.push_back(TensorId::scores);
+  return compare::Rules(set, modelled);
 }
 
 }  // namespace dsv4::cli

@@ -151,8 +151,11 @@ void add_comparison_options(CLI::App& command, ReplayOptions& options) {
           "independent: each side has its own state; reference: every stage gets the same inputs and state")
       ->check(CLI::IsMember({"independent", "reference"}))
       ->capture_default_str();
-  command.add_option("--rules", options.rules, "bits: only equal passes; values: rounding differences pass")
-      ->check(CLI::IsMember({"bits", "values"}));
+  command
+      .add_option("--rules", options.rules,
+                  "bits: only equal passes; values: rounding differences pass; hopper-exact: as values, but "
+                  "bits of what --model-kernels computed from the same inputs")
+      ->check(CLI::IsMember({"bits", "values", "hopper-exact"}));
   command.add_option("--rule", options.rule_overrides, "Rule of some tensors, for example 'q.up/.*=ulp:1'")
       ->type_name("REGEX=RULE");
   command.add_flag("--continue", options.keep_going, "Go on after the first difference");

@@ -125,6 +125,8 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
     first = static_cast<std::size_t>(saved.next_step);
   }
   side->source = std::make_unique<oracle::LiveSource>(*side->runner, side->plan, scenario_.text, first);
+  if (model_kernels)
+    side->source->name_engine(side->source->info().engine + std::string(kModelKernelsSuffix));
   return side;
 }
 
@@ -193,12 +195,10 @@ void ReplayRun::set_up_comparison() {
     lockstep_ = std::make_unique<oracle::Lockstep>(
         *subject_->source, *reference_source_,
         options_.feed == "reference" ? oracle::Feed::reference : oracle::Feed::independent);
-    const bool bits = subject.bit_exact && reference.bit_exact && !options_.model_kernels &&
+    const bool bits = subject.bit_exact && reference.bit_exact &&
+                      has_model_kernels(subject) == has_model_kernels(reference) &&
                       same_numerics(subject.config.profile, reference.config.profile);
-    rules_ =
-        std::make_unique<compare::Rules>(!options_.rules.empty() ? compare::rule_set_named(options_.rules)
-                                         : bits                  ? compare::RuleSet::bits
-                                                                 : compare::RuleSet::values);
+    rules_ = std::make_unique<compare::Rules>(make_rules(options_.rules, bits, reference, subject));
     for (const std::string& text : options_.rule_overrides) rules_->add_override(text);
     compare::CompareOptions compare_options;
     compare_options.wanted = [this](int, TensorId id) { return selection_.has_tensor(id); };

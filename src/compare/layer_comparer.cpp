@@ -141,16 +141,16 @@ void LayerComparer::compare(TensorId id, const Tensor& reference, const Tensor& 
   result.stage = name(info(id).stage);
   result.tensor = info(id).name;
   result.id = id;
-  result.rule = to_string(context_.rules.rule(id));
   result.inputs = inputs_of(id, true, nullptr);
+  const bool only_equal = only_equal_passes(id, reference, subject, result.inputs);
+  result.rule = to_string(only_equal ? Rule{} : context_.rules.rule(id));
   if (tensor_class(id) == TensorClass::selection) {
     compare_set(id, reference, subject, result);
-    if (context_.rules.only_equal_passes(id)) result.outside = result.mismatches;
+    if (only_equal) result.outside = result.mismatches;
   } else {
-    compare_values(id, reference, subject, result);
+    compare_values(id, reference, subject, only_equal, result);
   }
-  result.failed = context_.rules.only_equal_passes(id) ? result.verdict != Verdict::equal
-                                                       : result.verdict == Verdict::diverged;
+  result.failed = only_equal ? result.verdict != Verdict::equal : result.verdict == Verdict::diverged;
   result.downstream = result.failed && result.inputs == Inputs::different;
   if (result.verdict != Verdict::equal) {
     inputs_of(id, true, &result.inputs_compared);
@@ -166,6 +166,13 @@ void LayerComparer::compare(TensorId id, const Tensor& reference, const Tensor& 
                 : result.failed                  ? Inputs::different
                                                  : Inputs::within_rule;
   out.comparisons.push_back(std::move(result));
+}
+
+bool LayerComparer::only_equal_passes(TensorId id, const Tensor& reference, const Tensor& subject,
+                                      Inputs inputs) const {
+  if (context_.rules.only_equal_passes(id)) return true;
+  return context_.rules.only_equal_on_same_inputs(id) && inputs == Inputs::identical &&
+         wide_side(side(true), id, reference) == nullptr && wide_side(side(false), id, subject) == nullptr;
 }
 
 std::vector<bool> LayerComparer::padding_rows(const Tensor& tensor) const {
@@ -221,7 +228,7 @@ DontCare LayerComparer::dont_care(TensorId id, const Tensor& tensor) const {
     }
   }
   const Stage stage = info(id).stage;
-  if (context_.rules.set() == RuleSet::values &&
+  if (context_.rules.set() != RuleSet::bits &&
       (stage == Stage::attention_core || stage == Stage::output_project)) {
     for (const auto& [row, verdict] : selection_) {
       if (verdict == Verdict::tie_swap || verdict == Verdict::within_rule) {
@@ -238,10 +245,10 @@ DontCare LayerComparer::dont_care(TensorId id, const Tensor& tensor) const {
 }
 
 void LayerComparer::compare_values(TensorId id, const Tensor& reference, const Tensor& subject,
-                                   Comparison& result) {
+                                   bool only_equal, Comparison& result) {
   const TensorClass kind = tensor_class(id);
   const DontCare ignored = dont_care(id, reference);
-  const Limits limits{context_.rules.rule(id),
+  const Limits limits{only_equal ? Rule{} : context_.rules.rule(id),
                       ordering_limit_in_rms(summed_terms(id, context_.reference_info.config.geometry))};
   const LayerObservation* wide_reference = wide_side(side(true), id, reference);
   const LayerObservation* wide_subject = wide_side(side(false), id, subject);
@@ -287,8 +294,7 @@ void LayerComparer::compare_values(TensorId id, const Tensor& reference, const T
     }
     return plain_judge(reference, subject, limits);
   };
-  const ScanRules rules{context_.rules.only_equal_passes(id), by_bound ? Inputs::unknown : result.inputs,
-                        axis_names(info(id).dims)};
+  const ScanRules rules{only_equal, by_bound ? Inputs::unknown : result.inputs, axis_names(info(id).dims)};
   const std::vector<std::int64_t> rows = scan_pair(reference, subject, ignored, rules, judge, result);
   if (by_bound && kind == TensorClass::codes) result.worst_code_steps = result.worst_ulp;
   count_requests(id, rows, result);

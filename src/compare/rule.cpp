@@ -12,7 +12,7 @@
 namespace dsv4::compare {
 namespace {
 
-constexpr std::array<std::string_view, 2> kSetNames{"bits", "values"};
+constexpr std::array<std::string_view, 3> kSetNames{"bits", "values", "hopper-exact"};
 
 struct ClassInfo {
   TensorClass tensor_class;
@@ -20,10 +20,10 @@ struct ClassInfo {
   std::string_view values_rule;
 };
 
-// Defaults of the set `values`. Activations are bf16 (a step is 2^-8 of the value) and pass through several
-// roundings in any implementation; f32 values come from bf16 operands, so only their sums differ, unless an
-// engine rounds them to bf16; codes may fall to the other side of a rounding boundary, hence one step, and
-// carry on the error of the activation that they quantise.
+// Defaults of the sets `values` and `hopper-exact`. Activations are bf16 (a step is 2^-8 of the value) and
+// pass through several roundings in any implementation; f32 values come from bf16 operands, so only their
+// sums differ, unless an engine rounds them to bf16; codes may fall to the other side of a rounding boundary,
+// hence one step, and carry on the error of the activation that they quantise.
 constexpr std::array<ClassInfo, kTensorClassCount> kClasses{{
     {TensorClass::input, "input", "bits"},
     {TensorClass::activation, "activation", "rms:0.03+rel:0.03"},
@@ -98,7 +98,7 @@ std::string_view name(RuleSet set) {
 RuleSet rule_set_named(std::string_view name) {
   const auto found = std::ranges::find(kSetNames, name);
   if (found == kSetNames.end()) {
-    throw UsageError(fmt::format("unknown rule set '{}'; known: bits, values", name));
+    throw UsageError(fmt::format("unknown rule set '{}'; known: bits, values, hopper-exact", name));
   }
   return static_cast<RuleSet>(found - kSetNames.begin());
 }
@@ -244,7 +244,7 @@ TensorClass tensor_class(TensorId id) {
   throw InternalError("tensor without a class: no rule can judge it");
 }
 
-Rules::Rules(RuleSet set) : set_(set) {
+Rules::Rules(RuleSet set, std::span<const TensorId> modelled) : set_(set) {
   const bool only_equal = set == RuleSet::bits;
   for (const TensorInfo& tensor : tensor_catalogue()) {
     stage_rules_.push_back({path(tensor.id), default_rule(set, tensor_class(tensor.id)), only_equal});
@@ -252,6 +252,8 @@ Rules::Rules(RuleSet set) : set_(set) {
   for (const OtherTensor& tensor : kOtherTensors) {
     other_rules_.push_back({std::string(tensor.path), default_rule(set, tensor.tensor_class), only_equal});
   }
+  if (set != RuleSet::hopper_exact) return;
+  for (const TensorId id : modelled) stage_rules_[static_cast<std::size_t>(id)].modelled = true;
 }
 
 void Rules::add_override(std::string_view text) {
@@ -272,6 +274,7 @@ void Rules::add_override(std::string_view text) {
       if (!std::regex_match(entry.path, pattern)) continue;
       entry.rule = rule;
       entry.only_equal = rule.kind == Rule::Kind::bits;
+      entry.modelled = false;
       matched = true;
     }
   }

@@ -2,7 +2,9 @@
 /// line.
 ///
 /// `bits` is for engines that promise the same bits: only equal passes. `values` is for foreign
-/// implementations: everything but `diverged` passes. A rule is written
+/// implementations: everything but `diverged` passes. `hopper-exact` is `values`, but for tensors that a
+/// model of a production kernel computed on one side: from the same inputs only equal passes, unless the
+/// other side states float64 values and bounds. A rule is written
 ///   bits | rank | a sum of ulp:N, abs:X, rms:X and rel:X        for example "ulp:2" or "rms:1e-3+rel:0.01"
 /// `ulp:N` counts steps of the tensor's own format (codes: steps of the code at the block's scale). A
 /// tolerance accepts |a - b| <= abs + rms * RMS of the reference + rel * |reference|, where the RMS is that
@@ -13,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +24,7 @@
 
 namespace dsv4::compare {
 
-enum class RuleSet : std::uint8_t { bits, values };
+enum class RuleSet : std::uint8_t { bits, values, hopper_exact };
 std::string_view name(RuleSet set);
 /// Throws UsageError that lists the names.
 RuleSet rule_set_named(std::string_view name);
@@ -60,7 +63,8 @@ TensorClass tensor_class(TensorId id);
 /// The rules of one comparison.
 class Rules {
  public:
-  explicit Rules(RuleSet set);
+  /// `modelled`: what kernel models computed; counts for hopper_exact alone.
+  explicit Rules(RuleSet set, std::span<const TensorId> modelled = {});
 
   /// "REGEX=RULE": the expression must match the whole path ("q.up/q", "state/swa_pages"). The last override
   /// that matches holds. Throws UsageError if the text is no rule or matches no tensor.
@@ -73,6 +77,10 @@ class Rules {
   /// True where only the verdict `equal` passes: rule set `bits` without an override, or an override to bits.
   bool only_equal_passes(TensorId id) const { return stage_rules_[static_cast<std::size_t>(id)].only_equal; }
   bool only_equal_passes(std::string_view path) const;
+  /// True where only `equal` passes if the inputs are identical: modelled tensors without an override.
+  bool only_equal_on_same_inputs(TensorId id) const {
+    return stage_rules_[static_cast<std::size_t>(id)].modelled;
+  }
 
   /// The overrides as given, for reports.
   const std::vector<std::string>& overrides() const { return overrides_; }
@@ -82,6 +90,7 @@ class Rules {
     std::string path;
     Rule rule;
     bool only_equal = false;
+    bool modelled = false;
   };
   const Entry& other(std::string_view path) const;
 

@@ -14,7 +14,7 @@ using namespace dsv4::reference::test;
 namespace {
 
 /// Both tensors of a run of 131 tokens and five more, with and without the models.
-void compare(LayerKind kind, const char* profile, TensorId id) {
+void with_and_without(LayerKind kind, const char* profile, TensorId id) {
   std::int64_t elements = 0;
   std::int64_t other_bits = 0;
   Harness plain(tiny_config({kind}, profile));
@@ -43,9 +43,9 @@ void compare(LayerKind kind, const char* profile, TensorId id) {
 TEST_CASE("pools by kernel models, rows from the step and from the state") {
   for (const char* profile : {"vllm-fp8", "sglang-fp8"}) {
     INFO(profile);
-    compare(LayerKind::csa, profile, TensorId::compress_pooled);
-    compare(LayerKind::csa, profile, TensorId::indexer_pooled);
-    compare(LayerKind::hca, profile, TensorId::compress_pooled);
+    with_and_without(LayerKind::csa, profile, TensorId::compress_pooled);
+    with_and_without(LayerKind::csa, profile, TensorId::indexer_pooled);
+    with_and_without(LayerKind::hca, profile, TensorId::compress_pooled);
   }
 }
 
@@ -53,4 +53,32 @@ TEST_CASE("profiles without kernel models are refused") {
   Harness harness(tiny_config({LayerKind::csa}, "ggml"));
   REQUIRE_THROWS_AS(cli::use_model_kernels(harness.engine(), seeded_weights(harness.plans.config)),
                     UsageError);
+}
+
+TEST_CASE("hopper-exact needs a run with kernel models on one side") {
+  SourceInfo plain;
+  plain.engine = "reference";
+  plain.config = tiny_config({LayerKind::csa}, "sglang-fp8");
+  SourceInfo models = plain;
+  models.engine += cli::kModelKernelsSuffix;
+  REQUIRE_THROWS_AS(cli::make_rules("hopper-exact", true, plain, plain), UsageError);
+  models.config.geometry.index_heads = 64;
+  for (const auto& [a, b] : {std::pair{plain, models}, std::pair{models, plain}}) {
+    const compare::Rules rules = cli::make_rules("hopper-exact", true, a, b);
+    REQUIRE(rules.only_equal_on_same_inputs(TensorId::compress_pooled));
+    REQUIRE(rules.only_equal_on_same_inputs(TensorId::indexer_pooled));
+    REQUIRE(rules.only_equal_on_same_inputs(TensorId::scores));
+    REQUIRE_FALSE(rules.only_equal_on_same_inputs(TensorId::compress_kv));
+  }
+  // Without a model of the scores, no bits of theirs.
+  models.config.geometry.index_heads = 8;
+  REQUIRE_FALSE(
+      cli::make_rules("hopper-exact", true, plain, models).only_equal_on_same_inputs(TensorId::scores));
+  models.config.geometry.index_heads = 64;
+  models.config.profile = profile_named("vllm-mxfp4");
+  REQUIRE_FALSE(
+      cli::make_rules("hopper-exact", true, plain, models).only_equal_on_same_inputs(TensorId::scores));
+  REQUIRE(cli::make_rules("", true, plain, plain).set() == compare::RuleSet::bits);
+  REQUIRE(cli::make_rules("", false, plain, models).set() == compare::RuleSet::values);
+  REQUIRE(cli::make_rules("values", true, plain, plain).set() == compare::RuleSet::values);
 }

@@ -7,8 +7,8 @@
 
 namespace dsv4::compare {
 
-TEST_CASE("every tensor of the catalogue has a rule in both sets") {
-  for (const RuleSet set : {RuleSet::bits, RuleSet::values}) {
+TEST_CASE("every tensor of the catalogue has a rule in every set") {
+  for (const RuleSet set : {RuleSet::bits, RuleSet::values, RuleSet::hopper_exact}) {
     const Rules rules(set);
     for (const TensorInfo& tensor : tensor_catalogue()) {
       INFO(path(tensor.id));
@@ -82,7 +82,21 @@ TEST_CASE("overrides are data: a pattern over paths and a rule") {
   REQUIRE_THROWS_AS(rules.add_override("ulp:2"), UsageError);
 }
 
+TEST_CASE("kernel models count for hopper-exact alone") {
+  const std::vector<TensorId> modelled{TensorId::scores};
+  for (const RuleSet set : {RuleSet::bits, RuleSet::values, RuleSet::hopper_exact}) {
+    Rules rules(set, modelled);
+    REQUIRE(rules.only_equal_on_same_inputs(TensorId::scores) == (set == RuleSet::hopper_exact));
+    REQUIRE_FALSE(rules.only_equal_on_same_inputs(TensorId::compress_pooled));
+    if (set != RuleSet::bits)
+      REQUIRE(rules.rule(TensorId::scores) == Rules(RuleSet::values).rule(TensorId::scores));
+    rules.add_override("indexer.score/.*=ulp:2");
+    REQUIRE_FALSE(rules.only_equal_on_same_inputs(TensorId::scores));
+  }
+}
+
 TEST_CASE("rule sets are named") {
+  REQUIRE(rule_set_named("hopper-exact") == RuleSet::hopper_exact);
   REQUIRE(rule_set_named("values") == RuleSet::values);
   REQUIRE_THROWS_AS(rule_set_named("value"), UsageError);
 }

@@ -305,4 +305,65 @@ TEST_CASE("FP4 rows: two codes a byte, scales of 32") {
   REQUIRE(c.meaning.part == "codes");
 }
 
+TEST_CASE("hopper-exact: bits of what a kernel model computed, from the same inputs") {
+  using enum TensorId;
+  const std::vector<TensorId> modelled{compress_pooled};
+  Pair pair;
+  const auto compare = [&](TensorId id, const std::string& override_text = "") {
+    Rules rules(RuleSet::hopper_exact, modelled);
+    if (!override_text.empty()) rules.add_override(override_text);
+    const StepComparison step = Comparator(pair.info, pair.info, rules).compare(pair.reference, pair.subject);
+    return *std::ranges::find(step.comparisons, std::optional(id), &Comparison::id);
+  };
+  REQUIRE_FALSE(compare(compress_pooled).failed);
+  const std::int64_t element = test::judged_element(compress_pooled, pair.right(compress_pooled));
+  test::flip(pair.right(compress_pooled), element);
+  Comparison c = compare(compress_pooled);
+  REQUIRE(c.inputs == Inputs::identical);
+  REQUIRE(c.failed);
+  REQUIRE(c.outside == 1);
+  REQUIRE(c.rule == "bits");
+  REQUIRE(pair.compare(RuleSet::bits, compress_pooled).failed);
+  REQUIRE_FALSE(pair.compare(RuleSet::values, compress_pooled).failed);
+  // Without a model, and under an override, the rule of the values holds.
+  test::flip(pair.right(indexer_pooled), test::judged_element(indexer_pooled, pair.right(indexer_pooled)));
+  c = compare(indexer_pooled);
+  REQUIRE_FALSE(c.failed);
+  REQUIRE(c.mismatches == 1);
+  REQUIRE(c.rule == to_string(Rules(RuleSet::values).rule(indexer_pooled)));
+  REQUIRE_FALSE(compare(compress_pooled, "compress.pool/pooled=ulp:1").failed);
+  // From an input that differs within its rule the model cannot have the kernel's bits.
+  test::flip(pair.right(compress_kv), test::judged_element(compress_kv, pair.right(compress_kv)));
+  c = compare(compress_pooled);
+  REQUIRE(c.inputs == Inputs::within_rule);
+  REQUIRE_FALSE(c.failed);
+  REQUIRE(c.mismatches == 1);
+  // Index sets and lengths differ in no rule set.
+  set<std::int32_t>(pair.right(visible), 0, 1);
+  REQUIRE(compare(visible).failed);
+}
+
+TEST_CASE("hopper-exact: float64 values and bounds on the other side judge") {
+  using enum TensorId;
+  const std::vector<TensorId> modelled{compress_pooled};
+  Pair pair;
+  Tensor& value = pair.right(compress_pooled);
+  Tensor unrounded(DType::float64, value.shape());
+  Tensor bounds(DType::float64, value.shape());
+  for (std::int64_t i = 0; i < value.elements(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    unrounded.as<double>()[at] = static_cast<double>(value.as<float>()[at]);
+    bounds.as<double>()[at] = 1e-3;
+  }
+  test::flip(value, test::judged_element(compress_pooled, value));
+  pair.subject.layers[0].unrounded.emplace(compress_pooled, unrounded);
+  pair.subject.layers[0].bounds.emplace(compress_pooled, bounds);
+  const Rules rules(RuleSet::hopper_exact, modelled);
+  const StepComparison step = Comparator(pair.info, pair.info, rules).compare(pair.reference, pair.subject);
+  const Comparison c = *std::ranges::find(step.comparisons, std::optional(compress_pooled), &Comparison::id);
+  REQUIRE(c.rule == "bound");
+  REQUIRE(c.mismatches == 1);
+  REQUIRE_FALSE(c.failed);
+}
+
 }  // namespace dsv4::compare
