@@ -70,13 +70,23 @@ CacheConfig random_cache(Dice& dice, const Profile& profile) {
   return cache;
 }
 
-RunPlan checked_plan(const Scenario& scenario) {
+/// Pages that the largest pool holds at its peak, whatever form compressor state has.
+std::int64_t most_pages(const Scenario& scenario) {
+  std::int64_t most = 1;
   try {
-    return plan(parse_scenario(write_yaml(scenario), scenario.file));
+    const Scenario parsed = parse_scenario(write_yaml(scenario), scenario.file);
+    for (const C4State form : {C4State::ring, C4State::paged, C4State::page4align}) {
+      Overrides forms;
+      forms.c4_state = form;
+      forms.c128_state = form == C4State::ring ? C128State::ring : C128State::paged;
+      for (const std::int64_t pages : plan(parsed, forms).config.pool_pages) most = std::max(most, pages - 1);
+    }
+    plan(parsed);
   } catch (const UsageError& error) {
     throw InternalError(
         fmt::format("the grammar wrote a scenario that is none: {}\n{}", error.what(), write_yaml(scenario)));
   }
+  return most;
 }
 
 }  // namespace
@@ -96,14 +106,13 @@ Scenario random_scenario(Dice dice, const std::string& name, const RandomSize& s
   RandomScript script(dice, scenario.model, scenario.cache, size.tokens);
   scenario.steps = script.make(dice.between(1, size.events));
   scenario.cache.draft_rows = std::max(widest_verify(scenario.steps).value, wider ? 2 : 1);
-  const RunPlan run = checked_plan(scenario);
+  const std::int64_t most = most_pages(scenario);
   if (tight) {
     // Hardly more pages than the run holds at its peak, so that pages come back early.
-    scenario.cache.pool_pages =
-        std::max<std::int64_t>(1, *std::ranges::max_element(run.config.pool_pages) - 1 + spare);
+    scenario.cache.pool_pages = most + spare;
     if (scenario.cache.allocate != Allocate::shuffled && spare == 2)
       scenario.cache.first_page = static_cast<std::int32_t>(*scenario.cache.pool_pages);
-    checked_plan(scenario);
+    most_pages(scenario);
   }
   return parse_scenario(write_yaml(scenario), scenario.file);
 }

@@ -266,8 +266,12 @@ Batch RandomScript::batch(int rows, bool chunks) {
     } else {
       const std::string name = dice_.pick(names);
       std::erase(names, name);
-      if (what <= 3 && chunks) {
-        rows -= std::get<Prefill>(batch.parts.emplace_back(append(name))).tokens.value;
+      if (what <= 3) {
+        // A graph has few rows, so its chunks are short.
+        const int tokens = spend(chunks ? step_from(live_.at(name).length) : dice_.between(1, rows));
+        live_.at(name).length += tokens;
+        rows -= tokens;
+        batch.parts.emplace_back(Prefill{at(name), at(tokens)});
       } else if (what <= 5) {
         rows -=
             std::get<Verify>(batch.parts.emplace_back(verify(name, std::min(rows, kMostRows)))).rows.value;

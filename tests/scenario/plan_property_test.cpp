@@ -1,12 +1,14 @@
-// Random scripts: the plans are audited from outside, with a ledger of pages and of what each token was.
-#include <fmt/format.h>
+// Random scenarios of the fuzzer's grammar: their plans are audited from outside, with a ledger of pages, of
+// the rows of state rings and of what each token was.
 #include <rapidcheck.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "scenario/memory.hpp"
+#include "scenario/random_scenario.hpp"
 #include "scenario/support.hpp"
 #include "support/catch.hpp"
 
@@ -14,82 +16,6 @@ namespace dsv4::scenario {
 namespace {
 
 using PageKey = std::pair<Pool, std::int32_t>;
-
-/// Writes a script event by event, so that every event is possible.
-class ScriptMaker {
- public:
-  std::string make(const std::vector<int>& choices) {
-    text_ = "steps:\n";
-    for (const int choice : choices) event(choice);
-    if (choices.empty()) text_ += "  - batch: [{pad: 1}]\n";
-    return text_;
-  }
-
- private:
-  void add(const std::string& event) { text_ += "  - " + event + "\n"; }
-
-  void event(int choice) {
-    const int kind = choice % 13;
-    const int amount = choice / 13 % 150 + 1;
-    const std::string fresh = fmt::format("r{}", next_);
-    if (live_.empty() || kind == 0) {
-      add(fmt::format("prefill: {{request: {}, tokens: {}}}", fresh, amount));
-      live_[fresh] = amount;
-      ++next_;
-      return;
-    }
-    auto entry = live_.begin();
-    std::advance(entry, choice % static_cast<int>(live_.size()));
-    const std::string name = entry->first;
-    int& length = entry->second;
-    if (kind <= 2) {
-      add(fmt::format("decode: {{requests: [{}], repeat: {}}}", name, amount % 9 + 1));
-      length += amount % 9 + 1;
-    } else if (kind == 3) {
-      add(fmt::format("prefill: {{request: {}, tokens: {}}}", name, amount));
-      length += amount;
-    } else if (kind <= 5) {
-      const int rows = amount % 8 + 1;
-      const int accept = amount / 8 % (rows + 1);
-      add(fmt::format("verify: {{request: {}, rows: {}, accept: {}}}", name, rows, accept));
-      length += accept;
-    } else if (kind == 6) {
-      length = amount % (length + 1);
-      add(fmt::format("rewind: {{request: {}, to: {}}}", name, length));
-    } else if (kind == 7) {
-      add("free: " + name);
-      live_.erase(entry);
-    } else if (kind == 8) {
-      add("preempt: " + name);
-      add(fmt::format("batch: [{{prefill: {{request: {}, tokens: 5}}}}, {{pad: 2}}]", fresh));
-      live_[fresh] = 5;
-      ++next_;
-      add(fmt::format("resume: {{request: {}, chunk: {}}}", name, amount));
-    } else if (kind == 9 && length >= 128) {
-      add(fmt::format("prefix_hit: {{request: {}, from: {}, tokens: {}}}", fresh, name, length / 128 * 128));
-      live_[fresh] = length / 128 * 128;
-      ++next_;
-    } else if (kind == 10) {
-      add(fmt::format("evict: {{request: {}, what: window}}", name));
-    } else if (kind == 11) {
-      add(fmt::format("save: {{request: {}, as: s{}}}", name, next_));
-      add(fmt::format("load: {{request: {}, from: s{}}}", fresh, next_));
-      live_[fresh] = length;
-      ++next_;
-    } else if (kind == 12 && length >= 128) {
-      add(fmt::format("free: {{request: {}, keep: true}}", name));
-      add(fmt::format("prefix_hit: {{request: {}, from: {}, tokens: 128}}", fresh, name));
-      add("free: " + name);
-      live_.erase(entry);
-      live_[fresh] = 128;
-      ++next_;
-    }
-  }
-
-  std::string text_;
-  std::map<std::string, int> live_;  ///< lengths
-  int next_ = 0;
-};
 
 /// Follows a plan and asserts what must hold after each step.
 class Audit {
@@ -102,12 +28,16 @@ class Audit {
       RC_ASSERT(page.page < config_.pool_pages[static_cast<std::size_t>(page.pool)]);
       RC_ASSERT(held_.insert({page.pool, page.page}).second);
     }
+    if (step.fill) filled_.insert(step.fill->request);
     for (const PageCopy& copy : step.copies) {
       RC_ASSERT(held_.contains({copy.pool, copy.from}));
       RC_ASSERT(held_.contains({copy.pool, copy.to}));
       RC_ASSERT(copy.rows > 0 && copy.rows < page_rows(config_.cache, copy.pool));
     }
-    for (const RequestStep& share : step.requests) rows(step, share);
+    for (const RequestStep& share : step.requests) {
+      rows(step, share);
+      write_rings(step, share);
+    }
     for (const PageRef& page : step.released) RC_ASSERT(held_.erase({page.pool, page.page}) == 1U);
     std::map<PageKey, std::int32_t> holder;
     std::set<std::int32_t> bases;
@@ -115,6 +45,7 @@ class Audit {
       RC_ASSERT(bases.insert(live.state_base).second);
       RC_ASSERT(live.state_base < config_.state_bases);
       tables(step, live, holder);
+      live_rings(live);
     }
     before_ = step.live;
   }
@@ -125,6 +56,7 @@ class Audit {
   /// Every row has its page; nothing that is written lies in a page of somebody else.
   void rows(const StepPlan& step, const RequestStep& share) {
     const auto written = [&](Pool pool, std::int32_t first, std::int32_t end) {
+      if (config_.pool_pages[static_cast<std::size_t>(pool)] == 0) return;  // no layer of the run has it
       const int size = page_rows(config_.cache, pool);
       const auto& table = test::table(share, pool);
       for (std::int32_t row = first; row < end; ++row) {
@@ -143,7 +75,6 @@ class Audit {
     written(Pool::index, std::max(share.begin / 4, share.from.entries_c4), share.end / 4);
     written(Pool::entries_c128, std::max(share.begin / 128, share.from.entries_c128), share.end / 128);
     const auto state = [&](LayerKind kind, Pool pool, std::int32_t from) {
-      if (config_.pool_pages[static_cast<std::size_t>(pool)] == 0) return;
       const std::int32_t live = share.verify ? share.begin : first_live_state(kind, share.committed);
       written(pool, std::max({share.begin, from, live}), share.end);
     };
@@ -206,28 +137,62 @@ class Audit {
     }
   }
 
+  struct RingRow {
+    std::int32_t request = -1;
+    std::int32_t position = -1;
+    std::uint64_t content = 0;
+  };
+
+  /// Rows of a layer kind's ring, or 0 where its state is none.
+  int ring_rows(LayerKind kind) const {
+    if (std::ranges::count(config_.layers, kind) == 0) return 0;
+    if (kind == LayerKind::csa)
+      return config_.cache.c4_state == C4State::ring ? ring_rows_c4(config_.cache) : 0;
+    return config_.cache.c128_state == C128State::ring ? ring_rows_c128(config_.cache) : 0;
+  }
+
+  /// A step writes the state rows that are live after it, a verify step all of its rows.
+  void write_rings(const StepPlan& step, const RequestStep& share) {
+    for (const LayerKind kind : {LayerKind::csa, LayerKind::hca}) {
+      const int size = ring_rows(kind);
+      const std::int32_t kept = kind == LayerKind::csa ? share.from.state_c4 : share.from.state_c128;
+      const std::int32_t live = share.verify ? share.begin : first_live_state(kind, share.committed);
+      for (std::int32_t p = std::max({share.begin, kept, live}); size > 0 && p < share.end; ++p) {
+        const Row& row = step.rows[static_cast<std::size_t>(share.first_row + p - share.begin)];
+        rings_[{kind, share.state_base, p % size}] = {share.request, p, row.content};
+      }
+    }
+  }
+
+  /// Every live state row is still where it was written, with the token that holds its position now.
+  void live_rings(const LiveRequest& live) {
+    for (const LayerKind kind : {LayerKind::csa, LayerKind::hca}) {
+      const int size = ring_rows(kind);
+      if (filled_.contains(live.request)) continue;
+      for (std::int32_t p = first_live_state(kind, live.length); size > 0 && p < live.length; ++p) {
+        const RingRow& row = rings_[{kind, live.state_base, p % size}];
+        RC_ASSERT(row.request == live.request);
+        RC_ASSERT(row.position == p);
+        RC_ASSERT(row.content == tokens_[live.request].at(p));
+      }
+    }
+  }
+
   const RunConfig& config_;
   std::set<PageKey> held_;
+  std::map<std::tuple<LayerKind, std::int32_t, std::int32_t>, RingRow> rings_;
+  std::set<std::int32_t> filled_;  ///< requests with synthetic rows, which no step writes
   std::vector<LiveRequest> before_;
   std::map<std::int32_t, std::map<std::int32_t, std::uint64_t>> tokens_;
   std::map<std::int32_t, std::map<std::int32_t, std::set<std::uint64_t>>> discarded_;
 };
 
-TEST_CASE("plans of random scripts keep the ledger") {
+TEST_CASE("plans of random scenarios keep the ledger of pages, rings and tokens") {
   const bool holds = rc::check("plans", [] {
-    const auto choices = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 1 << 20));
-    const auto pick = [](std::initializer_list<const char*> words) {
-      return std::string(*rc::gen::elementOf(std::vector<const char*>(words)));
-    };
-    const std::string cache = fmt::format(
-        "cache: {{draft: 8, c4_state: {}, c128_state: {}, allocate: {}, swa_release: {}, swa_page: {}, "
-        "c4_page: {}}}\n",
-        pick({"ring", "paged", "page4align"}), pick({"ring", "paged", "online"}),
-        pick({"sequential", "shuffled", "lifo"}), pick({"eager", "never"}), pick({"1", "16", "64"}),
-        pick({"3", "8", "64"}));
-    const std::string script = cache + ScriptMaker().make(choices);
-    RC_LOG() << script;
-    const RunPlan run = test::planned(script);
+    const auto numbers = *rc::gen::container<std::vector<std::uint32_t>>(160, rc::gen::inRange(0U, 1U << 20));
+    const Scenario scenario = random_scenario(Dice(numbers), "random", {.events = 30, .tokens = 900});
+    RC_LOG() << scenario.text;
+    const RunPlan run = plan(scenario);
     Audit audit(run.config);
     for (const StepPlan& step : run.steps) audit.step(step);
     RC_ASSERT(static_cast<std::int64_t>(audit.held()) == step_table(run).back().pages);

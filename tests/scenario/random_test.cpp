@@ -21,10 +21,15 @@ TEST_CASE("random scenarios plan, and reach every fact that a plan can show") {
     const std::set<std::string> facts = plan_coverage(plan(scenario));
     reached.insert(facts.begin(), facts.end());
   }
+  // Not of small random runs: high addresses and positions, edited inputs, long batches, pages full to the
+  // last row.
   for (const CoverageFact& fact : coverage_catalogue()) {
-    if (fact.seen != Seen::plan || outside_grammar(fact.name)) continue;
-    INFO(fact.name);
-    CHECK(reached.contains(std::string(fact.name)));
+    const std::string name(fact.name);
+    const bool other = name.starts_with("address.") || name.starts_with("seeded.") ||
+                       name == "position.beyond_original" || name == "batch.wide";
+    if (fact.seen != Seen::plan || other) continue;
+    INFO(name);
+    CHECK(reached.contains(name));
   }
 }
 
