@@ -32,6 +32,7 @@ std::string recorded_folder() {
 namespace {
 
 constexpr const char* kReal = "real";
+constexpr const char* kReference = "reference";
 
 std::vector<std::string> scripts_in(const fs::path& folder) {
   std::vector<std::string> files;
@@ -49,7 +50,7 @@ std::string find_scenario(const std::string& name) {
   std::error_code error;
   if (fs::exists(name, error) || name.find('/') != std::string::npos) return name;
   const fs::path own = scenario_folder();
-  for (const fs::path& folder : {own, own / kReal}) {
+  for (const fs::path& folder : {own, own / kReference, own / kReal}) {
     for (const std::string& candidate : {name, name + ".yaml"}) {
       if (fs::is_regular_file(folder / candidate, error)) return (folder / candidate).string();
     }
@@ -59,6 +60,10 @@ std::string find_scenario(const std::string& name) {
 
 std::vector<std::string> own_scenarios() {
   return scripts_in(scenario_folder());
+}
+
+std::vector<std::string> reference_scenarios() {
+  return scripts_in(fs::path(scenario_folder()) / kReference);
 }
 
 std::vector<std::string> real_scenarios() {

@@ -144,7 +144,9 @@ void list_scenarios(bool json) {
   }
   titles.emplace_back();
   std::map<std::string, std::vector<std::pair<std::string, scenario::Scenario>>> by_class;
-  for (const std::string& file : own_scenarios()) {
+  std::vector<std::string> files = own_scenarios();
+  for (const std::string& file : reference_scenarios()) files.push_back(file);
+  for (const std::string& file : files) {
     scenario::Scenario scenario = scenario::load_scenario(file);
     std::string title = scenario.fault_class;
     by_class[title].emplace_back(file, std::move(scenario));
@@ -155,7 +157,7 @@ void list_scenarios(bool json) {
     for (const auto& [file, scenario] : by_class[title]) list_scenario(file, scenario, json);
   }
   const std::vector<std::string> real = real_scenarios();
-  if (!json && !real.empty()) fmt::print("\nreal geometry, slow\n");
+  if (!json && !real.empty()) fmt::print("\nreal geometry\n");
   for (const std::string& file : real) list_scenario(file, scenario::load_scenario(file), json);
 }
 

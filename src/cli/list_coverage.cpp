@@ -57,7 +57,10 @@ std::string shown(const std::vector<std::string>& scenarios) {
 int list_coverage_reach(const std::vector<std::string>& scenarios, bool json) {
   std::vector<std::string> files;
   for (const std::string& scenario : scenarios) files.push_back(find_scenario(scenario));
-  if (scenarios.empty()) files = own_scenarios();
+  if (scenarios.empty()) {
+    files = own_scenarios();
+    for (const std::string& file : reference_scenarios()) files.push_back(file);
+  }
   std::map<std::string, std::vector<std::string>, std::less<>> reached;
   for (const std::string& file : files) {
     const std::string stem = std::filesystem::path(file).stem().string();

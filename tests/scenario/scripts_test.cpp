@@ -43,9 +43,11 @@ std::vector<std::filesystem::path> scripts_in(const std::filesystem::path& folde
 TEST_CASE("scripts of the repository") {
   std::set<std::string> covered;
   std::set<std::string> stems;  // records of runs are files of these names
-  for (const auto& file : scripts_in("scenarios")) {
-    CHECK(stems.insert(file.stem().string()).second);
-    covered.merge(check_script(file));
+  for (const char* folder : {"scenarios", "scenarios/reference"}) {
+    for (const auto& file : scripts_in(folder)) {
+      CHECK(stems.insert(file.stem().string()).second);
+      covered.merge(check_script(file));
+    }
   }
   CHECK(stems.size() >= 60);
   // Together they show everything that a plan can show.
