@@ -182,6 +182,38 @@ resume() {
   expect 2 replay small.yaml --checkpoint 9:state.h5
 }
 
+# Kernel models, and the cache rows of profiles without a quantiser.
+models() {
+  expect 0 replay small.yaml --profile sglang-fp8 --dump plain.h5
+  expect 0 replay small.yaml --profile sglang-fp8 --model-kernels --dump models.h5
+  expect 0 inspect models.h5
+  contains out 'reference+kernel-models'
+  expect 0 replay small.yaml --profile sglang-fp8 --model-kernels --against wide --rules hopper-exact --feed reference
+  expect 0 replay small.yaml --profile sglang-fp8 --model-kernels --against models.h5 --rules hopper-exact
+  expect 1 replay small.yaml --profile sglang-fp8 --model-kernels --against plain.h5 --feed reference --rules hopper-exact
+  contains out 'DIFFERS at step 0, layer 1, stage compress.pool'
+  contains out 'rule bits'
+  expect 0 diff models.h5 models.h5 --rules hopper-exact --json
+  json_lines out
+  contains out '"set":"hopper-exact"'
+  expect 0 diff plain.h5 models.h5 --stages 'compress.*'
+  contains out 'rules values'
+  expect 1 diff plain.h5 models.h5 --stages 'compress.*' --rules hopper-exact
+  expect 2 diff plain.h5 plain.h5 --rules hopper-exact
+  contains err 'neither side'
+  expect 2 replay small.yaml --model-kernels
+  contains err 'has no kernel models'
+  for profile in transformers ggml; do
+    expect 0 replay small.yaml --profile $profile --dump half.h5
+    for cache in window entries index_entries; do
+      expect 0 inspect half.h5 --step 0 --layer 1 --cache $cache --slot 64
+      contains out 'float16'
+      expect 0 --json inspect half.h5 --step 0 --layer 1 --cache $cache --slot 64
+      json_lines out
+    done
+  done
+}
+
 expectations() {
   { cat small.yaml; echo 'expect: {covers: [compress.overlap_first_window, batch.padding], same_as: sequential}'; } >good.yaml
   expect 0 replay good.yaml
