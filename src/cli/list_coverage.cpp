@@ -86,12 +86,13 @@ int list_coverage_reach(const std::vector<std::string>& scenarios, bool json) {
     }
     const bool gap = by.empty() && fact.seen != scenario::Seen::fault;
     fmt::print("{:<34} {:>3}  {}\n", fact.name, by.size(),
-               gap           ? "NONE: " + std::string(fact.description)
+               gap          ? "NONE: " + std::string(fact.description)
                : by.empty() ? "only in a run that is wrong"
                             : shown(by));
   }
   if (json) {
-    print_json_line({{"type", "coverage_summary"}, {"scenarios", files.size()}, {"facts", due}, {"reached", met}});
+    print_json_line(
+        {{"type", "coverage_summary"}, {"scenarios", files.size()}, {"facts", due}, {"reached", met}});
   } else {
     fmt::print("\n{} of {} facts reached by {} scenarios\n", met, due, files.size());
     if (!gaps.empty()) fmt::print("not reached: {}\n", gaps);

@@ -64,25 +64,27 @@ constexpr Named kNamed[]{
     {"kv_norm", [](LayerWeights& w) -> Target { return &w.kv_norm; }, fixed<1>, fixed<kHeadDim>},
     {"attn_sink", [](LayerWeights& w) -> Target { return &w.attn_sink; }, fixed<1>,
      [](const Geometry& g, LayerKind) { return std::int64_t{g.heads}; }},
-    {"compressor.wkv", [](LayerWeights& w) -> Target { return &w.compressor.wkv; }, channels<kHeadDim>, dim, true},
-    {"compressor.wgate", [](LayerWeights& w) -> Target { return &w.compressor.wgate; }, channels<kHeadDim>, dim,
+    {"compressor.wkv", [](LayerWeights& w) -> Target { return &w.compressor.wkv; }, channels<kHeadDim>, dim,
      true},
-    {"compressor.ape", [](LayerWeights& w) -> Target { return &w.compressor.ape; }, ratio_rows, channels<kHeadDim>,
-     true},
-    {"compressor.norm", [](LayerWeights& w) -> Target { return &w.compressor.norm; }, fixed<1>, fixed<kHeadDim>,
-     true},
+    {"compressor.wgate", [](LayerWeights& w) -> Target { return &w.compressor.wgate; }, channels<kHeadDim>,
+     dim, true},
+    {"compressor.ape", [](LayerWeights& w) -> Target { return &w.compressor.ape; }, ratio_rows,
+     channels<kHeadDim>, true},
+    {"compressor.norm", [](LayerWeights& w) -> Target { return &w.compressor.norm; }, fixed<1>,
+     fixed<kHeadDim>, true},
     {"indexer.wq_b", [](LayerWeights& w) -> Target { return &w.indexer_wq_b; },
-     [](const Geometry& g, LayerKind) { return std::int64_t{g.index_heads} * kIndexDim; }, q_lora, false, true},
-    {"indexer.weights_proj", [](LayerWeights& w) -> Target { return &w.indexer_weights_proj; }, index_heads, dim,
-     false, true},
+     [](const Geometry& g, LayerKind) { return std::int64_t{g.index_heads} * kIndexDim; }, q_lora, false,
+     true},
+    {"indexer.weights_proj", [](LayerWeights& w) -> Target { return &w.indexer_weights_proj; }, index_heads,
+     dim, false, true},
     {"indexer.compressor.wkv", [](LayerWeights& w) -> Target { return &w.indexer_compressor.wkv; },
      channels<kIndexDim>, dim, false, true},
     {"indexer.compressor.wgate", [](LayerWeights& w) -> Target { return &w.indexer_compressor.wgate; },
      channels<kIndexDim>, dim, false, true},
-    {"indexer.compressor.ape", [](LayerWeights& w) -> Target { return &w.indexer_compressor.ape; }, ratio_rows,
-     channels<kIndexDim>, false, true},
-    {"indexer.compressor.norm", [](LayerWeights& w) -> Target { return &w.indexer_compressor.norm; }, fixed<1>,
-     fixed<kIndexDim>, false, true},
+    {"indexer.compressor.ape", [](LayerWeights& w) -> Target { return &w.indexer_compressor.ape; },
+     ratio_rows, channels<kIndexDim>, false, true},
+    {"indexer.compressor.norm", [](LayerWeights& w) -> Target { return &w.indexer_compressor.norm; },
+     fixed<1>, fixed<kIndexDim>, false, true},
 };
 
 const Named* find(std::string_view name) {
@@ -162,9 +164,11 @@ std::int64_t columns_of(const SeedEdit& edit, const LayerWeights& w, std::int64_
 
 }  // namespace
 
-std::string seed_edit_fault(const SeedEdit& edit, const Geometry& geometry, const std::vector<LayerKind>& layers) {
+std::string seed_edit_fault(const SeedEdit& edit, const Geometry& geometry,
+                            const std::vector<LayerKind>& layers) {
   if (edit.layer && (*edit.layer < 0 || *edit.layer >= std::ssize(layers)))
-    return "layer " + std::to_string(*edit.layer) + " is beyond the " + std::to_string(layers.size()) + " layers";
+    return "layer " + std::to_string(*edit.layer) + " is beyond the " + std::to_string(layers.size()) +
+           " layers";
   if (edit.tensor == kHidden) {
     if (!edit.rows.empty()) return "hidden states have columns only";
     return beyond("column", edit.columns, geometry.dim);
@@ -198,7 +202,8 @@ void apply_seed_edits(const std::vector<SeedEdit>& edits, int layer, LayerWeight
       if (!(*bits)->empty()) edit_region(edit, std::span(**bits), std::ssize(**bits));
     } else {
       std::vector<float>& values = *std::get<std::vector<float>*>(target);
-      if (!values.empty()) edit_region(edit, std::span(values), columns_of(edit, weights, std::ssize(values)));
+      if (!values.empty())
+        edit_region(edit, std::span(values), columns_of(edit, weights, std::ssize(values)));
     }
   }
 }

@@ -42,8 +42,8 @@ void PlaceObserver::forms() {
   note("release.never", cache.swa_release == SwaRelease::never);
   note("cache.pool_fixed", cache.pool_pages.has_value());
   note("cache.pitch", cache.pitch.has_value());
-  for (const int rows : {cache.swa_page, csa_ ? cache.c4_page : 0, csa_ ? cache.index_page : 0,
-                         hca_ ? cache.c128_page : 0}) {
+  for (const int rows :
+       {cache.swa_page, csa_ ? cache.c4_page : 0, csa_ ? cache.index_page : 0, hca_ ? cache.c128_page : 0}) {
     note("cache.page_of_one", rows == 1);
     note("cache.page_of_256", rows == 256);
   }
@@ -64,7 +64,8 @@ void PlaceObserver::step(const StepPlan& step) {
   const std::string& kind = event.begin().key();
   lengths(event);
   hit(step);
-  for (const PageRef& page : step.allocated) note("poison.reused", poisoned_.contains({page.pool, page.page}));
+  for (const PageRef& page : step.allocated)
+    note("poison.reused", poisoned_.contains({page.pool, page.page}));
   const bool computes = step.kind == StepKind::compute || step.kind == StepKind::graph;
   if (computes) batch(step);
   for (const RequestStep& share : step.requests) {
@@ -169,9 +170,9 @@ void PlaceObserver::hit(const StepPlan& step) {
     const auto length = last_length_.find(prefix.source);
     note("hit.whole_donor", length != last_length_.end() && length->second == prefix.tokens);
     const CacheConfig& cache = config_.cache;
-    for (const auto& [there, ratio, page_size] : {std::tuple{csa_, 4, cache.c4_page},
-                                                  std::tuple{csa_, 4, cache.index_page},
-                                                  std::tuple{hca_, 128, cache.c128_page}}) {
+    for (const auto& [there, ratio, page_size] :
+         {std::tuple{csa_, 4, cache.c4_page}, std::tuple{csa_, 4, cache.index_page},
+          std::tuple{hca_, 128, cache.c128_page}}) {
       note("hit.page_edge", there && prefix.tokens / ratio % page_size == 0);
       note("hit.inside_page", there && prefix.tokens / ratio % page_size != 0);
     }
@@ -201,7 +202,8 @@ void PlaceObserver::lengths(const nlohmann::ordered_json& event) {
     note("rewind.reopens_128", hca_ && to % 128 != 0 && to / 128 < length / 128);
   } else if (kind == "preempt") {
     if (length % 4 != 0) note("preempt.mod4_" + std::to_string(length % 4), true);
-    if (length % 128 == 0 || length % 128 == 127) note("preempt.mod128_" + std::to_string(length % 128), true);
+    if (length % 128 == 0 || length % 128 == 127)
+      note("preempt.mod128_" + std::to_string(length % 128), true);
   } else if (length % 128 <= 1 || length % 128 == 127) {
     note("save.mod128_" + std::to_string(length % 128), true);
   }

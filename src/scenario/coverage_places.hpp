@@ -1,5 +1,5 @@
-/// Facts about places: residues of lengths, pages and their addresses, forms and orders of memory, hits, graphs. Internal
-/// to src/scenario; coverage.cpp holds what concerns groups, selections and restores.
+/// Facts about places: residues of lengths, pages and their addresses, forms and orders of memory, hits,
+/// graphs. Internal to src/scenario; coverage.cpp holds what concerns groups, selections and restores.
 #pragma once
 
 #include <map>
@@ -39,9 +39,10 @@ class PlaceObserver {
   const RunConfig& config_;
   bool csa_ = false;
   bool hca_ = false;
-  std::vector<LiveRequest> live_;                             ///< after the step before
-  std::map<std::int32_t, std::int32_t> last_length_;          ///< by request
-  std::set<std::pair<std::int32_t, std::int32_t>> in_order_;  ///< requests of which the first came before the second
+  std::vector<LiveRequest> live_;                     ///< after the step before
+  std::map<std::int32_t, std::int32_t> last_length_;  ///< by request
+  std::set<std::pair<std::int32_t, std::int32_t>>
+      in_order_;  ///< requests of which the first came before the second
   std::set<std::pair<Pool, std::int32_t>> poisoned_;
   bool ran_ = false;  ///< a request has been there
   std::set<std::string> facts_;

@@ -27,7 +27,8 @@ void take_places(const YamlReader& reader, const YamlNode& node, std::string_vie
   const std::int64_t first = reader.integer(end, what, 0, kLargestPlace);
   end.text = node.text.substr(dots + 2);
   const std::int64_t last = reader.integer(end, what, first, kLargestPlace);
-  if (last - first >= kMostPlaces) reader.fail(node.mark, fmt::format("{} {} is too long a range", what, node.text));
+  if (last - first >= kMostPlaces)
+    reader.fail(node.mark, fmt::format("{} {} is too long a range", what, node.text));
   for (std::int64_t place = first; place <= last; ++place) places.push_back(place);
 }
 
@@ -57,7 +58,8 @@ std::vector<SeedEdit> parse_seed_edits(const YamlReader& reader, const YamlNode&
     const MapReader map(reader, item, "an edit", {"tensor", "layer", "rows", "columns", "value", "scale"});
     SeedEdit edit;
     edit.tensor = reader.text(map.required("tensor"), "tensor");
-    if (const YamlNode* layer = map.optional("layer")) edit.layer = reader.int32(*layer, "layer", 0, kMaxLayers - 1);
+    if (const YamlNode* layer = map.optional("layer"))
+      edit.layer = reader.int32(*layer, "layer", 0, kMaxLayers - 1);
     edit.rows = places_of(reader, map.optional("rows"), "rows");
     edit.columns = places_of(reader, map.optional("columns"), "columns");
     const YamlNode* value = map.optional("value");

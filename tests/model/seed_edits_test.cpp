@@ -53,10 +53,12 @@ TEST_CASE("a factor moves exponents: bf16 elements and f32 elements") {
     const bool moved = i / columns == 2 && (before & 0x7FFF) != 0;
     CHECK(edited->indexer_weights_proj.bf16[i] == (moved ? before + (3 << 7) : before));
   }
-  for (std::size_t h = 0; h < plain->attn_sink.size(); ++h) CHECK(edited->attn_sink[h] == plain->attn_sink[h] / 4);
+  for (std::size_t h = 0; h < plain->attn_sink.size(); ++h)
+    CHECK(edited->attn_sink[h] == plain->attn_sink[h] / 4);
 }
 
-TEST_CASE("FP8 matrices: a value replaces codes, a factor moves the scales of touched blocks and stays in range") {
+TEST_CASE(
+    "FP8 matrices: a value replaces codes, a factor moves the scales of touched blocks and stays in range") {
   SeedEdit value = edit_of("wkv");
   value.rows = {1};
   value.columns = {0};

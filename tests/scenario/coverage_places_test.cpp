@@ -1,4 +1,5 @@
-// Facts about residues, pages, addresses, forms, hits and graphs, each with a plan that shows it and one that does not.
+// Facts about residues, pages, addresses, forms, hits and graphs, each with a plan that shows it and one that
+// does not.
 #include <algorithm>
 
 #include "scenario/coverage.hpp"
@@ -58,39 +59,45 @@ TEST_CASE("addresses") {
     return "model: {layers: [swa]}\ncache: {swa_page: 4, pitch: 576000, pages: {pool: 9000, first: " +
            std::to_string(first) + "}}\n";
   };
-  check(facts(kNine, at(3727)), {"address.beyond_2g", "address.straddles_2g", "cache.pitch", "cache.pool_fixed"},
+  check(facts(kNine, at(3727)),
+        {"address.beyond_2g", "address.straddles_2g", "cache.pitch", "cache.pool_fixed"},
         {"address.beyond_4g"});
   check(facts(kNine, at(3726)), {}, {"address.beyond_2g"});
   check(facts(kNine, at(3729)), {"address.beyond_2g"}, {"address.straddles_2g"});
   // 2^32 / 576,000 = 7456.5
   check(facts(kNine, at(7456)), {"address.beyond_4g", "address.straddles_4g"}, {"address.straddles_2g"});
   // At the natural pitch of 64 rows, 37,440 bytes: 2^31 / 37,440 = 57,358.0..., 2^32 / 37,440 = 114,716.0...
-  check(facts(kNine, "model: {layers: [swa]}\ncache: {pages: {pool: 60000, first: 57359}}\n"), {"address.beyond_2g"},
-        {"address.beyond_4g"});
+  check(facts(kNine, "model: {layers: [swa]}\ncache: {pages: {pool: 60000, first: 57359}}\n"),
+        {"address.beyond_2g"}, {"address.beyond_4g"});
   check(facts(kNine, "model: {layers: [swa]}\ncache: {pages: {pool: 60000, first: 57358}}\n"), {},
         {"address.beyond_2g"});
 }
 
 TEST_CASE("forms and orders") {
-  check(facts(kNine), {"allocate.sequential", "release.eager", "cache.kv_fp8", "cache.index_fp8", "state.ring_c4",
-                       "state.ring_c128"},
+  check(facts(kNine),
+        {"allocate.sequential", "release.eager", "cache.kv_fp8", "cache.index_fp8", "state.ring_c4",
+         "state.ring_c128"},
         {"allocate.lifo", "allocate.shuffled", "release.never", "cache.index_fp4", "cache.kv_plain",
          "cache.index_plain", "cache.page_of_one", "cache.page_of_256", "seeded.edited"});
-  check(facts(kNine, "profile: {base: canonical, index_cache: fp4, kv_cache: bf16}\n"
-                     "cache: {c4_state: paged, c128_state: online, c128_page: 1, allocate: lifo, swa_page: 256}\n"),
+  check(facts(kNine,
+              "profile: {base: canonical, index_cache: fp4, kv_cache: bf16}\n"
+              "cache: {c4_state: paged, c128_state: online, c128_page: 1, allocate: lifo, swa_page: 256}\n"),
         {"cache.index_fp4", "cache.kv_plain", "cache.page_of_one", "cache.page_of_256", "allocate.lifo"},
         {"cache.index_fp8", "cache.kv_fp8", "state.ring_c4", "state.ring_c128"});
 }
 
 TEST_CASE("batches") {
-  const std::string two = "  - batch: [{prefill: {request: a, tokens: 2}}, {prefill: {request: b, tokens: 3}}]\n";
-  check(facts(two + "  - decode: {requests: [a, b]}\n"), {}, {"batch.reordered", "batch.wide", "batch.drained"});
+  const std::string two =
+      "  - batch: [{prefill: {request: a, tokens: 2}}, {prefill: {request: b, tokens: 3}}]\n";
+  check(facts(two + "  - decode: {requests: [a, b]}\n"), {},
+        {"batch.reordered", "batch.wide", "batch.drained"});
   check(facts(two + "  - decode: {requests: [b, a]}\n"), {"batch.reordered"}, {});
   check(facts(kNine + "  - free: a\n  - prefill: {request: b, tokens: 2}\n"), {"batch.drained"}, {});
 }
 
 TEST_CASE("verify steps") {
-  check(facts(kNine + "  - verify: {request: a, rows: 5, accept: 1}\n"), {"verify.start_mod4_1", "verify.wider_than_group"},
+  check(facts(kNine + "  - verify: {request: a, rows: 5, accept: 1}\n"),
+        {"verify.start_mod4_1", "verify.wider_than_group"},
         {"verify.start_mod4_0", "verify.crosses_128", "verify.single_row"});
   const std::string near = "  - prefill: {request: a, tokens: 126}\n";
   check(facts(near + "  - verify: {request: a, rows: 3, accept: 1}\n"),
@@ -106,7 +113,8 @@ TEST_CASE("hits") {
   const std::string hit = "  - prefix_hit: {request: b, from: a, tokens: 128}\n";
   check(facts(donor + hit), {"hit.live_donor", "hit.inside_page"}, {"hit.freed_donor", "hit.whole_donor"});
   check(facts(donor + "  - free: {request: a, keep: true}\n" + hit), {"hit.freed_donor"}, {"hit.live_donor"});
-  check(facts("  - prefill: {request: a, tokens: 128}\n" + hit, "cache: {c4_page: 32, index_page: 8, c128_page: 1}\n"),
+  check(facts("  - prefill: {request: a, tokens: 128}\n" + hit,
+              "cache: {c4_page: 32, index_page: 8, c128_page: 1}\n"),
         {"hit.whole_donor", "hit.page_edge"}, {"hit.inside_page"});
 }
 
@@ -115,16 +123,16 @@ TEST_CASE("lengths of lifecycle events") {
         {"save.mod128_127", "preempt.mod128_127", "preempt.mod4_3"}, {"save.mod128_0", "preempt.mod4_1"});
   check(facts("  - prefill: {request: a, tokens: 130}\n  - rewind: {request: a, to: 127}\n"),
         {"lifecycle.rewind", "rewind.reopens_128", "rewind.reopens_4"}, {"rewind.to_zero"});
-  check(facts("  - prefill: {request: a, tokens: 130}\n  - rewind: {request: a, to: 128}\n"), {"lifecycle.rewind"},
-        {"rewind.reopens_128", "rewind.reopens_4"});
+  check(facts("  - prefill: {request: a, tokens: 130}\n  - rewind: {request: a, to: 128}\n"),
+        {"lifecycle.rewind"}, {"rewind.reopens_128", "rewind.reopens_4"});
   check(facts(kNine + "  - rewind: {request: a, to: 0}\n"), {"rewind.to_zero"}, {});
 }
 
 TEST_CASE("poison") {
   const std::string gone = kNine + "  - free: a\n";
   const std::string back = "  - prefill: {request: b, tokens: 9}\n";
-  check(facts(gone + "  - poison: {what: freed, value: large}\n" + back),
-        {"poison.large", "poison.reused"}, {"poison.nan", "poison.unused"});
+  check(facts(gone + "  - poison: {what: freed, value: large}\n" + back), {"poison.large", "poison.reused"},
+        {"poison.nan", "poison.unused"});
   check(facts(gone + back + "  - poison: {what: unused, value: nan}\n"), {"poison.nan", "poison.unused"},
         {"poison.large", "poison.reused"});
 }
@@ -136,7 +144,8 @@ TEST_CASE("graphs") {
         {"graph.padded", "graph.no_entry"}, {"graph.verify", "graph.prefill", "graph.only_padding"});
   check(facts(head + "  - replay_graph: {from: g, batch: [{prefill: {request: a, tokens: 4}}]}\n"),
         {"graph.prefill"}, {"graph.padded", "graph.no_entry"});
-  check(facts(head + "  - replay_graph: {from: g, batch: [{pad: 4}]}\n"), {"graph.only_padding"}, {"graph.padded"});
+  check(facts(head + "  - replay_graph: {from: g, batch: [{pad: 4}]}\n"), {"graph.only_padding"},
+        {"graph.padded"});
 }
 
 }  // namespace

@@ -42,7 +42,9 @@ TEST_CASE("edits are read, planned and written back") {
 }
 
 TEST_CASE("edits and classes that make no sense are refused with a place") {
-  const auto refused = [](const std::string& text) { return test::usage_error([&] { test::parse(text + kSteps); }); };
+  const auto refused = [](const std::string& text) {
+    return test::usage_error([&] { test::parse(text + kSteps); });
+  };
   CHECK(refused("class: sinks\n").starts_with("s.yaml:1:8: class must be one of verify, lifetime, "));
   CHECK(refused("seeded: [{tensor: attn_sink}]\n") ==
         "s.yaml:1:10: an edit takes either value or scale, an exponent of two");
@@ -62,7 +64,8 @@ TEST_CASE("edits and classes that make no sense are refused with a place") {
 
 TEST_CASE("a pool may start at a high page and goes round") {
   const RunPlan run = test::planned(
-      "model: {layers: [swa]}\ncache: {swa_page: 4, swa_release: never, pages: {pool: 100, first: 99}}\n" + kSteps);
+      "model: {layers: [swa]}\ncache: {swa_page: 4, swa_release: never, pages: {pool: 100, first: 99}}\n" +
+      kSteps);
   CHECK(test::table(run.steps.front().live.front(), Pool::window) == std::vector<std::int32_t>{99, 100, 1});
   CHECK(run.config.pool_pages[0] == 101);
   const Scenario scenario = test::parse("cache: {pages: {pool: 100, first: 99}}\n" + kSteps);
