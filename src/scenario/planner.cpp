@@ -129,6 +129,7 @@ void Planner::compute(StepKind kind, const std::vector<BatchPart>& parts, std::i
     step.rows.resize(static_cast<std::size_t>(padded_to));
   }
   for (const Part& share : shares) commit(step, share, caused);
+  for (const Part& share : shares) end_keep(share.request->name, step);
   end(std::move(step), std::move(event), caused);
 }
 
@@ -149,7 +150,6 @@ std::vector<Planner::Part> Planner::resolve(const BatchPart& part, StepPlan& ste
     if (request == nullptr) {
       if (preempted_.contains(name)) live(prefill->request);  // refuses
       request = &admit(name);
-      end_keep(name, step);
       caused["admitted"].push_back(name);
     }
     add(prefill->request, *request, prefill->tokens.value, prefill->tokens.value, false);

@@ -97,7 +97,8 @@ class Planner {
   RequestState& admit(const std::string& name);
   RequestState& insert(std::unique_ptr<RequestState> request);
   std::unique_ptr<RequestState> remove(RequestState& request);
-  /// Gives back what a freed request of this name kept; false: nothing.
+  /// Gives back what a freed request of this name kept; false: nothing. Behind all that the step allocates: a page
+  /// that it gives back is poisoned when it ends, whoever took it.
   bool end_keep(const std::string& name, StepPlan& step);
   void note_stream(const RequestState& request);
   void check_length(const At<std::string>& name, std::int64_t length) const;

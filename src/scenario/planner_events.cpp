@@ -161,7 +161,6 @@ void Planner::on(const Event& event, const Load& load) {
   if (snapshot == snapshots_.end()) fail(load.from.mark, fmt::format("unknown snapshot {}", load.from.value));
   StepPlan step = begin(StepKind::restore);
   RequestState& request = admit(load.request.value);
-  end_keep(load.request.value, step);
   request.identity = snapshot->second;
   Json caused{{"admitted", {request.name}}};
   rebuild(std::move(step), request, load.chunk, event_json(event.body), std::move(caused));
@@ -204,8 +203,8 @@ void Planner::on(const Event& event, const FillCaches& fill) {
   refuse_admitted(fill.request);
   StepPlan step = begin(StepKind::fill);
   RequestState& request = admit(fill.request.value);
-  end_keep(fill.request.value, step);
   synthesise(step, request, fill.tokens.value);
+  end_keep(fill.request.value, step);
   end(std::move(step), event_json(event.body), {{"admitted", {request.name}}});
 }
 

@@ -63,6 +63,7 @@ void Planner::rebuild(StepPlan first, RequestState& request, std::optional<std::
     reached = chunk ? std::min(length, reached + *chunk) : length;
     request.identity.length = reached;
     restore(step, request, caused);
+    end_keep(request.name, step);
     caused["length"] = reached;
     end(std::move(step), event, caused);
     step = begin(StepKind::restore);

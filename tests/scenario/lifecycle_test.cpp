@@ -190,5 +190,26 @@ TEST_CASE("resume keeps index and place, with the lowest free base") {
   CHECK(run.config.state_bases == 3);
 }
 
+TEST_CASE("a name that comes back takes no page that it gives back in the same step") {
+  for (const char* const back :
+       {"prefill: {request: a, tokens: 4}", "fill: {request: a, tokens: 4}", "load: {request: a, from: s}",
+        "batch: [{prefill: {request: a, tokens: 4}}, {pad: 1}]"}) {
+    INFO(back);
+    const RunPlan run =
+        test::planned(std::string("model: {layers: [csa]}\ncache: {poison_freed: true}\nsteps:\n"
+                                  "  - prefill: {request: a, tokens: 4}\n"
+                                  "  - save: {request: a, as: s}\n"
+                                  "  - free: {request: a, keep: true}\n"
+                                  "  - prefill: {request: b, tokens: 4}\n  - ") +
+                      back + "\n");
+    const StepPlan& step = run.steps.back();
+    CHECK_FALSE(step.released.empty());  // what the first of the name kept
+    for (const PageRef& page : step.allocated) {
+      for (const PageRef& gone : step.released)
+        CHECK_FALSE((page.pool == gone.pool && page.page == gone.page));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dsv4::scenario
