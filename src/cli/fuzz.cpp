@@ -105,20 +105,25 @@ void print_failure(const oracle::FuzzFailure& failure, const std::string& file, 
 
 void print_report(const oracle::FuzzReport& report, bool json) {
   std::vector<std::string> missed;
+  std::size_t all = 0;
   for (const scenario::CoverageFact& fact : scenario::coverage_catalogue()) {
+    if (fact.seen == scenario::Seen::fault) continue;  // of wrong runs alone
+    ++all;
     if (!report.facts.contains(std::string(fact.name))) missed.emplace_back(fact.name);
   }
-  const std::size_t all = scenario::coverage_catalogue().size();
   const double rate = report.seconds > 0 ? static_cast<double>(report.scenarios) / report.seconds : 0;
   if (json) {
     nlohmann::ordered_json pairs = nlohmann::ordered_json::object();
     for (const auto& [pair, compared] : report.compared) pairs[pair] = compared;
+    nlohmann::ordered_json refused = nlohmann::ordered_json::object();
+    for (const auto& [pair, reasons] : report.refused) refused[pair] = reasons;
     print_json_line({{"type", "fuzz"},
                      {"scenarios", report.scenarios},
                      {"seconds", report.seconds},
                      {"rate", rate},
                      {"diverged", report.diverged},
                      {"compared", pairs},
+                     {"refused", refused},
                      {"covered", all - missed.size()},
                      {"facts", all},
                      {"not_covered", missed}});
@@ -126,8 +131,13 @@ void print_report(const oracle::FuzzReport& report, bool json) {
   }
   fmt::print("{} scenarios in {:.1f} s, {:.2f} a second, {} diverged\n", report.scenarios, report.seconds,
              rate, report.diverged);
-  for (const auto& [pair, compared] : report.compared)
-    fmt::print("  {:<22} {} tensors and states compared\n", pair, compared);
+  for (const auto& [pair, compared] : report.compared) {
+    fmt::print("  {:<22} {} tensors and states compared", pair, compared);
+    const auto refused = report.refused.find(pair);
+    if (refused != report.refused.end())
+      fmt::print(", {} scenarios refused, {}", refused->second.size(), refused->second.front());
+    fmt::print("\n");
+  }
   fmt::print("coverage {} of {}{}{}\n", all - missed.size(), all,
              missed.empty() ? "" : "; not reached: ", fmt::join(missed, ", "));
 }

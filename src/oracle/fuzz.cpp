@@ -1,7 +1,5 @@
 #include "oracle/fuzz.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "oracle/interrupt.hpp"
@@ -18,16 +16,6 @@ class Watch {
   using Clock = std::chrono::steady_clock;
   Clock::time_point start_ = Clock::now();
 };
-
-/// The grammar writes no scenario that an engine refuses.
-std::optional<Divergence> checked_run(Trial& trial, const scenario::Scenario& scenario) {
-  try {
-    return trial.run(scenario);
-  } catch (const UsageError& error) {
-    throw InternalError(fmt::format("{} on {} was refused: {}\n{}", scenario.name, trial.pair().name,
-                                    error.what(), scenario.text));
-  }
-}
 
 }  // namespace
 
@@ -68,7 +56,12 @@ FuzzReport fuzz(const FuzzOptions& options, const std::vector<TrialPair>& pairs,
     const scenario::Scenario scenario = scenario::random_scenario(options.seed, index);
     for (Trial& trial : trials) {
       if (interrupted()) break;
-      const std::optional<Divergence> found = checked_run(trial, scenario);
+      std::optional<Divergence> found;
+      try {
+        found = trial.run(scenario);
+      } catch (const UsageError& error) {
+        report.refused[trial.pair().name].emplace_back(scenario.name + ": " + error.what());
+      }
       if (!found) continue;
       ++report.diverged;
       if (!known.insert(trial.pair().name + " " + found->signature()).second) continue;

@@ -44,9 +44,11 @@ struct FuzzOptions {
 struct FuzzReport {
   std::uint64_t scenarios = 0;
   std::map<std::string, std::int64_t> compared;  ///< tensors and states, by pair
-  std::int64_t diverged = 0;                     ///< runs, those of a known signature included
-  std::set<std::string> facts;                   ///< coverage reached
-  double seconds = 0;                            ///< without shrinking
+  /// Scenarios that an engine of a pair does not compute (its profile), each with the reason.
+  std::map<std::string, std::vector<std::string>> refused;
+  std::int64_t diverged = 0;    ///< runs, those of a known signature included
+  std::set<std::string> facts;  ///< coverage reached
+  double seconds = 0;           ///< without shrinking
   bool interrupted = false;
 };
 

@@ -57,6 +57,9 @@ CacheConfig random_cache(Dice& dice, const Profile& profile) {
   if (dice.once_in(2)) cache.index_page = dice.pick({64, 1, 2, 3, 16});
   cache.c4_state = dice.pick({C4State::ring, C4State::paged, C4State::page4align});
   cache.c128_state = dice.pick({C128State::ring, C128State::paged, C128State::online});
+  // An online accumulator has its own sum.
+  if (cache.c128_state == C128State::online && profile.get<PoolMode>() != PoolMode::f32)
+    cache.c128_state = C128State::paged;
   cache.allocate = dice.pick({Allocate::sequential, Allocate::shuffled, Allocate::lifo});
   cache.swa_release = dice.once_in(4) ? SwaRelease::never : SwaRelease::eager;
   cache.poison_freed = dice.once_in(2);

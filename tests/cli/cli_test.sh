@@ -500,6 +500,59 @@ recorded() {
   expect 3 recorded verify small.yaml --data records
 }
 
+shrink() {
+  local mixed=$source/scenarios/mixed-batch.yaml
+  expect 0 shrink "$mixed" --against reference --inject pool-halves-swapped --output small-pool.yaml
+  contains out '^compress.pool/pooled diverged: '
+  contains out '^4 steps, .* -> 1 step, 4 rows, .* scenarios tried: small-pool.yaml$'
+  [ "$(head -n 3 small-pool.yaml | grep -c '^# ')" -eq 3 ] || fail "small-pool.yaml does not say what it is"
+  [ "$(grep -c '^  - ' small-pool.yaml)" -eq 1 ] || fail "small-pool.yaml is not one step"
+  # The command in the file shows it again; what is smallest stays.
+  local command
+  command=$(sed -n 's/^# dsv4-oracle //p' small-pool.yaml)
+  # shellcheck disable=SC2086
+  expect 1 $command
+  contains out 'stage compress.pool, tensor pooled '
+  expect 0 --json shrink small-pool.yaml --against reference --inject pool-halves-swapped --output again.yaml
+  json_lines out
+  diff <(grep -v '^#' small-pool.yaml) <(grep -v '^#' again.yaml) >/dev/null || fail "a smallest scenario was changed"
+  # Nothing to shrink; nothing to compare with; a dump; no file is left.
+  rm -f again.yaml
+  expect 2 shrink small-pool.yaml --against reference --output again.yaml
+  contains err 'nothing diverges'
+  expect 2 shrink small.yaml --output again.yaml
+  contains err 'needs --against'
+  expect 2 shrink small.yaml --against run.h5 --output again.yaml
+  expect 2 shrink small.yaml --pair ring:reference --output again.yaml
+  [ ! -e again.yaml ] || fail "a scenario was saved although nothing was shrunk"
+  expect 2 shrink small.yaml --pair ring:paged --output small.yaml
+  contains err small.yaml
+}
+
+fuzz() {
+  expect 0 --quiet fuzz --seed 3 --count 2 --pair ring:paged
+  contains out '^2 scenarios in .* 0 diverged$'
+  contains out '^coverage [0-9]* of '
+  [ ! -e fuzz-failures ] || fail "a folder for failures was made"
+  expect 0 --json --quiet fuzz --seed 3 --count 2 --pair sequential
+  json_lines out
+  # A wrong engine is found; the same seed finds the same.
+  local round
+  for round in one two; do
+    expect 1 --quiet fuzz --seed 3 --count 6 --pair reference:reference --inject window-width --out $round
+    contains out ' on reference:reference: attention.lists/'
+  done
+  diff -r one two | grep '^[<>]' | grep -v '^[<>] #' && fail "the same seed found something else"
+  expect 1 --json --quiet fuzz --seed 3 --count 6 --pair reference:reference --inject window-width --out one
+  json_lines out
+  expect 2 fuzz --pair ring --count 1
+  contains err 'page4align'
+  if ! "$program" --version | grep -q '^engines:.*cuda'; then
+    expect 4 fuzz --pair reference:cuda --count 1
+    contains err 'pair reference:cuda is skipped'
+  fi
+}
+
 if ! declare -F "$case" >/dev/null; then echo "no case $case"; exit 1; fi
 $case "$@"
 [ $failures -eq 0 ] && echo "$case: ok"
