@@ -60,7 +60,7 @@ std::string kernel_name(const void* function) {
   std::string name = readable != nullptr ? readable : mangled;
   std::free(readable);
   const std::string scope = "(anonymous namespace)::";
-  if (const std::size_t at = name.rfind(scope); at != std::string::npos) name = name.substr(at + scope.size());
+  if (const std::size_t at = name.find(scope); at != std::string::npos) name = name.substr(at + scope.size());
   name = name.substr(0, name.find('('));
   return name.substr(name.find_first_not_of(' '));
 }
