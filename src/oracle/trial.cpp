@@ -205,10 +205,15 @@ std::optional<Divergence> Trial::lockstep(const scenario::Scenario& scenario) {
       } else if (!comparison.findings.empty()) {
         found = divergence(comparison.findings.front());
       }
-    } catch (const SubjectError& error) {
-      found = divergence(error, index);
-    } catch (const InternalError& error) {
-      found = divergence(error, index);
+    } catch (const UsageError&) {
+      throw;  // the scenario is at fault
+    } catch (const Error& error) {
+      // An engine broke off; what it had computed may show where it went wrong.
+      const std::optional<Lockstep::Pair> pair = sides.broken_off();
+      if (pair && pair->reference && !forms) comparator.compare(*pair->reference, pair->subject);
+      const compare::Totals& totals = comparator.totals();
+      found = totals.first_divergence ? divergence(*totals.first_divergence, subject->plan)
+                                      : divergence(error, index);
     }
     if (found) break;
   }
@@ -225,9 +230,9 @@ std::optional<Divergence> Trial::sequential(const scenario::Scenario& scenario) 
       const StepObservation observation = *subject->source->next();
       data_facts_.add(observation);
       check.add(*subject->engine, step, observation);
-    } catch (const SubjectError& error) {
-      return divergence(error, step.index);
-    } catch (const InternalError& error) {
+    } catch (const UsageError&) {
+      throw;
+    } catch (const Error& error) {
       return divergence(error, step.index);
     }
     if (!subject->runner->write_findings().empty())

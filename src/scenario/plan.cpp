@@ -128,7 +128,9 @@ RunPlan plan(const Scenario& scenario, const Overrides& overrides) {
 std::vector<RunPlan> sequential_of(const Scenario& scenario, const Overrides& overrides) {
   const Planned all = plan_events(scenario, overrides);
   // The names stay, so that request indices mean the same; the pools are sized anew.
-  const RunConfig& config = all.run.config;
+  RunConfig config = all.run.config;
+  config.cache.pool_pages.reset();
+  config.cache.first_page.reset();
   std::vector<RunPlan> plans;
   for (const Stream& stream : all.streams) {
     if (stream.ids.empty()) continue;

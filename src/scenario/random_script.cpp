@@ -62,11 +62,11 @@ RandomScript::Kind RandomScript::kind() {
   may(save, 2, computed);
   may(load, 3, few && !saved_.empty());
   may(evict_window, 2, computed);
-  may(evict_kept, 1, kept_.size() > 1);
+  may(evict_kept, 1, !kept_.empty());
   may(poison, 2, !events_.empty());
   may(fill, 1, few);
-  may(capture, 1, graphs_.empty());
-  may(replay_graph, 3, room && !graphs_.empty());
+  may(capture, 2, graphs_.empty());
+  may(replay_graph, 5, room && !graphs_.empty());
   return kinds.empty() ? poison : dice_.pick(kinds);
 }
 

@@ -87,7 +87,9 @@ void simpler(const Decode& decode, std::vector<EventBody>& out) {
 }
 
 void simpler(const Verify& verify, std::vector<EventBody>& out) {
-  if (verify.accept.value > 0) out.emplace_back(Prefill{verify.request, verify.accept});
+  out.emplace_back(Prefill{verify.request, verify.rows});
+  if (verify.accept.value > 0 && verify.accept.value < verify.rows.value)
+    out.emplace_back(Prefill{verify.request, verify.accept});
   for (std::int32_t less = verify.accept.value; less > 0; less /= 2) {
     if (verify.rows.value - less < 1) continue;
     Verify fewer = verify;

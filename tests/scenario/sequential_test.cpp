@@ -49,5 +49,15 @@ TEST_CASE("a name that was admitted twice runs twice") {
   CHECK(alone[1].steps[0].rows[0].request == 1);
 }
 
+TEST_CASE("a request alone has pools of its own size") {
+  // One chunk of 128 writes no open row of ratio 128; alone, one token a step, 128 of them lie in 16 pages.
+  const Scenario scenario = test::parse(
+      "model: {layers: [hca]}\ncache: {c128_state: paged, pages: {pool: 3}}\nsteps:\n"
+      "  - prefill: {request: a, tokens: 128}\n");
+  CHECK(plan(scenario).config.pool_pages[static_cast<std::size_t>(Pool::state_c128)] == 4);
+  const std::vector<RunPlan> alone = sequential_of(scenario);
+  CHECK(alone.front().config.pool_pages[static_cast<std::size_t>(Pool::state_c128)] == 17);
+}
+
 }  // namespace
 }  // namespace dsv4::scenario
