@@ -37,7 +37,8 @@ std::string size_of(const scenario::Scenario& scenario) {
   std::int64_t tokens = 0;
   const RunPlan plan = scenario::plan(scenario);
   for (const StepPlan& step : plan.steps) tokens += static_cast<std::int64_t>(step.rows.size());
-  return fmt::format("{} step{}, {} rows", plan.steps.size(), plan.steps.size() == 1 ? "" : "s", tokens);
+  return fmt::format("{} step{}, {} row{}", plan.steps.size(), plan.steps.size() == 1 ? "" : "s", tokens,
+                     tokens == 1 ? "" : "s");
 }
 
 std::string saved_text(const oracle::ShrunkFailure& failure, const oracle::TrialPair& pair,

@@ -17,10 +17,20 @@ class Watch {
   Clock::time_point start_ = Clock::now();
 };
 
+/// A device whose context is lost fails at whatever comes next: it says nothing of smaller scenarios.
+bool runs_again(Trial& trial) {
+  try {
+    return !trial.run(scenario::random_scenario(scenario::Dice(std::vector<std::uint32_t>{}), "smallest"));
+  } catch (const SubjectError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 ShrunkFailure shrink_failure(Trial& trial, const scenario::Scenario& scenario, const Divergence& found,
                              double seconds) {
+  if (found.kind == "error" && !runs_again(trial)) return {{scenario, 0, false}, found};
   const Watch watch;
   Divergence last = found;
   const auto fails = [&](const scenario::Scenario& candidate) {

@@ -20,7 +20,8 @@ struct ShrunkFailure {
   scenario::Shrunk shrunk;
   Divergence divergence;  ///< of the smallest scenario
 };
-/// `found` is what the trial says about the scenario. `seconds` bounds the search; an interruption ends it.
+/// `found` is what the trial says about the scenario, which stays as it is when an engine that broke off does
+/// not run any more. `seconds` bounds the search; an interruption ends it.
 ShrunkFailure shrink_failure(Trial& trial, const scenario::Scenario& scenario, const Divergence& found,
                              double seconds);
 

@@ -170,6 +170,7 @@ std::optional<Divergence> Trial::run(const scenario::Scenario& scenario) {
 std::optional<Divergence> Trial::lockstep(const scenario::Scenario& scenario) {
   const std::unique_ptr<Side> reference = make_side(scenario, pair_.reference, false);
   const std::unique_ptr<Side> subject = make_side(scenario, pair_.subject, true);
+  plan_facts_.merge(scenario::plan_coverage(reference->plan));
   plan_facts_.merge(scenario::plan_coverage(subject->plan));
   const SourceInfo& a = reference->source->info();
   const SourceInfo& b = subject->source->info();

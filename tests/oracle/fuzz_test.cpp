@@ -121,6 +121,18 @@ TEST_CASE("an engine that breaks off is a failure") {
   CHECK(scenario::plan(found.front().smallest.shrunk.scenario).steps.front().rows.size() == 5);
 }
 
+TEST_CASE("what made a device fail for good is kept as it is") {
+  auto lost = std::make_shared<bool>(false);
+  const TrialTools tools = wrong_tools(Stage::q_down, [lost](const StageCall& call) {
+    *lost = *lost || call.plan.rows.size() > 4;
+    if (*lost) throw SubjectError("an illegal access");
+  });
+  const auto found = failures(tools, "reference:reference", 20);
+  REQUIRE(found.size() == 1);
+  CHECK_FALSE(found.front().smallest.shrunk.at_fixpoint);
+  CHECK(found.front().smallest.shrunk.scenario.text == found.front().scenario.text);
+}
+
 TEST_CASE("pairs are engines, cache forms or sequential") {
   CHECK(trial_pair("ring:page4align").subject.c4_state == C4State::page4align);
   CHECK(trial_pair("reference:wide").feed == Feed::reference);
