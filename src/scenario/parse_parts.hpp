@@ -32,5 +32,7 @@ std::string resolve_path(const YamlReader& reader, const std::string& path);
 
 /// The largest `rows` of any verify event, at least 1.
 At<std::int32_t> widest_verify(const std::vector<Event>& steps);
+/// Whether there is a verify event at all.
+bool has_verify(const std::vector<Event>& steps);
 
 }  // namespace dsv4::scenario

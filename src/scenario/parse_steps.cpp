@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <utility>
@@ -232,6 +233,18 @@ At<std::int32_t> widest_verify(const std::vector<Event>& steps) {
     if (const ReplayGraph* graph = std::get_if<ReplayGraph>(&event.body)) widen(widest, graph->batch);
   }
   return widest;
+}
+
+bool has_verify(const std::vector<Event>& steps) {
+  const auto in_batch = [](const Batch& batch) {
+    return std::ranges::any_of(batch.parts,
+                               [](const BatchPart& part) { return std::holds_alternative<Verify>(part); });
+  };
+  return std::ranges::any_of(steps, [&](const Event& event) {
+    if (const Batch* batch = std::get_if<Batch>(&event.body)) return in_batch(*batch);
+    if (const ReplayGraph* graph = std::get_if<ReplayGraph>(&event.body)) return in_batch(graph->batch);
+    return std::holds_alternative<Verify>(event.body);
+  });
 }
 
 }  // namespace dsv4::scenario

@@ -28,6 +28,13 @@ void take_cache(const YamlReader& reader, const YamlNode* node, Scenario& scenar
   } else {
     mark = node->find("draft")->mark;
   }
+  // A verify step keeps online state in a bank for each row, also for a single one.
+  const bool online = scenario.cache.c128_state == C128State::online &&
+                      std::ranges::count(scenario.model.layers, LayerKind::hca) > 0;
+  if (online && scenario.cache.draft_rows == 1 && has_verify(scenario.steps)) {
+    if (draft_given) reader.fail(mark, "online state is verified, so draft must be 2 or more");
+    scenario.cache.draft_rows = 2;
+  }
   const std::string fault = drafting_fault(scenario.cache, scenario.model.layers);
   if (!fault.empty()) reader.fail(mark, fault);
 }
@@ -137,7 +144,8 @@ Scenario parse_plain(const std::string& text, const std::string& file) {
     for (const SeedEdit& edit : scenario.seed_edits) {
       const bool from_file =
           edit.tensor == "hidden" ? !scenario.hidden_path.empty() : !scenario.weights_paths.empty();
-      if (from_file) reader.fail(edits->mark, fmt::format("{} comes from a file and is not seeded", edit.tensor));
+      if (from_file)
+        reader.fail(edits->mark, fmt::format("{} comes from a file and is not seeded", edit.tensor));
     }
   }
   if (const YamlNode* trace = map.optional("trace")) scenario.trace = parse_trace(reader, *trace);

@@ -211,5 +211,15 @@ TEST_CASE("a name that comes back takes no page that it gives back in the same s
   }
 }
 
+TEST_CASE("online state that is verified has banks, also for a single row") {
+  const std::string script =
+      "steps:\n  - prefill: {request: a, tokens: 1}\n  - verify: {request: a, rows: 1, accept: 0}\n";
+  const std::string online = "model: {layers: [hca]}\ncache: {c128_state: online";
+  CHECK(online_banks(test::planned(online + "}\n" + script).config.cache) == 3);
+  CHECK(test::planned("model: {layers: [hca]}\n" + script).config.cache.draft_rows == 1);
+  CHECK(test::usage_error([&] { test::parse(online + ", draft: 1}\n" + script); }).find("draft must be 2") !=
+        std::string::npos);
+}
+
 }  // namespace
 }  // namespace dsv4::scenario
