@@ -186,7 +186,7 @@ void scale_group_shifted(FaultyEngine& subject, const Parameters&) {
   subject.after(Stage::indexer_finish, [&subject](const StageCall& call) {
     repack_index(subject, call, [](std::span<std::byte> row) {
       const auto scales = row.subspan(layout::kIndexFp4ValueBytes);
-      std::ranges::rotate(scales, scales.end() - 1);
+      std::rotate(scales.begin(), scales.end() - 1, scales.end());
     });
   });
 }
