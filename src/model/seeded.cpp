@@ -17,6 +17,9 @@ namespace dsv4 {
 namespace {
 
 constexpr int kUHalfRange = 510;
+/// f32(1 / sqrt(21845)): u has the deviation sqrt(21845). No power of two, so that products of values made
+/// with it need more than the 24 bits of an f32, and a sum shows its order.
+constexpr float kUnit = arith::from_bits(0x3BDDB446U);
 constexpr std::int64_t kBlock = 128;     // of FP8 weight scales, both ways
 constexpr std::int64_t kNormBlock = 64;  // of norm weights that share a power of two
 constexpr std::size_t kChunk = 4096;     // elements made at a time
@@ -77,7 +80,7 @@ class SeededHidden final : public HiddenSource {
       Layer entry{"hidden/" + index, std::vector<float>(static_cast<std::size_t>(dim_))};
       for (std::size_t k = 0; k < entry.factor.size(); ++k) {
         const bool outlier = stream.word(k) % 64 == 0;
-        entry.factor[k] = power_of_two(outlier ? 4 - 7 : -7);
+        entry.factor[k] = outlier ? 16.0F : 1.0F;
       }
       layers_.push_back(std::move(entry));
     }
@@ -93,7 +96,7 @@ class SeededHidden final : public HiddenSource {
       const std::size_t count = std::min(kChunk, out.size() - first);
       stream.u_values(first, std::span(values).first(count));
       for (std::size_t i = 0; i < count; ++i) {
-        out[first + i] = arith::f32_to_bf16(static_cast<float>(values[i]) * entry.factor[first + i]);
+        out[first + i] = arith::f32_to_bf16(static_cast<float>(values[i]) * kUnit * entry.factor[first + i]);
       }
     }
     apply_seed_edits(edits_, layer, out);
@@ -155,12 +158,12 @@ class LayerMaker {
     return m;
   }
 
-  /// bf16(u 2^(-7 - e(K)))
+  /// bf16(rn(u unit) 2^-e(K))
   Matrix bf16(const std::string& name, std::int64_t rows, std::int64_t columns) const {
     Matrix m{Matrix::Format::bf16, rows, columns, {}, {}, {}};
     m.bf16.resize(static_cast<std::size_t>(rows * columns));
-    const float factor = power_of_two(-7 - half_log2_ceil(columns));
-    const auto table = table_of<std::uint16_t>([=](float u) { return arith::f32_to_bf16(u * factor); });
+    const float factor = power_of_two(-half_log2_ceil(columns));
+    const auto table = table_of<std::uint16_t>([=](float u) { return arith::f32_to_bf16(u * kUnit * factor); });
     fill(stream(name), m.bf16, [&](int u) { return table[static_cast<std::size_t>(u + kUHalfRange)]; });
     return m;
   }

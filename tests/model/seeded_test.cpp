@@ -39,6 +39,12 @@ double literal_round(double x, int mantissa_bits, int min_exponent) {
   return std::ldexp(std::nearbyint(std::ldexp(x, -step)), step);
 }
 
+/// rn(u * f32(1 / sqrt(21845))) to f32; the product of a 10-bit and a 24-bit integer is exact in double.
+double literal_unit(int u) {
+  const double unit = std::ldexp(std::nearbyint(std::ldexp(1.0 / std::sqrt(21845.0), 31)), -31);  // in [2^-8, 2^-7)
+  return literal_round(u * unit, 23, -126);
+}
+
 double bf16_value(std::uint16_t bits) {
   const int field = bits >> 7 & 255;
   const int mantissa = bits & 127;
@@ -100,7 +106,7 @@ void check_bf16(const Matrix& m, std::uint64_t seed, const std::string& name, st
   REQUIRE(m.bf16.size() == static_cast<std::size_t>(rows * columns));
   bool same = true;
   for (std::uint32_t i = 0; i < m.bf16.size(); ++i) {
-    const double value = std::ldexp(literal_u(seed, name, 0, i), -7 - literal_e(columns));
+    const double value = std::ldexp(literal_unit(literal_u(seed, name, 0, i)), -literal_e(columns));
     same = same && bf16_value(m.bf16[i]) == literal_round(value, 7, -126);
   }
   elements_checked += m.bf16.size();
@@ -193,12 +199,49 @@ TEST_CASE("Hidden states depend on layer and content alone") {
       for (std::uint32_t k = 0; k < dim; ++k) {
         const bool outlier = literal_word(7, "hidden.outlier/" + index, 0, k) % 64 == 0;
         outliers += outlier && position == 0;
-        const double value = std::ldexp(literal_u(7, "hidden/" + index, row.content, k), outlier ? -3 : -7);
+        const double value =
+            literal_unit(literal_u(7, "hidden/" + index, row.content, k)) * (outlier ? 16.0 : 1.0);
         REQUIRE(bf16_value(out[k]) == literal_round(value, 7, -126));
       }
     }
   }
   CHECK(outliers > 0);
+}
+
+TEST_CASE("Products of seeded hidden states and bf16 weights show the order of their sums") {
+  RunConfig c;
+  c.geometry = geometry_preset("tiny");
+  c.layers = {LayerKind::csa};
+  c.seed = 11;
+  const auto dim = static_cast<std::size_t>(c.geometry.dim);
+  const auto hidden = seeded_hidden(c);
+  const auto weights = seeded_weights(c)->layer(0);
+  std::vector<std::uint16_t> row(dim);
+  int outputs = 0;
+  int changed = 0;
+  for (std::int64_t position = 0; position < 8; ++position) {
+    Row r;
+    r.content = content_id("a", position, 0);
+    hidden->hidden(0, r, row);
+    for (std::size_t n = 0; n < 1024; ++n) {
+      const std::uint16_t* w = weights->compressor.wkv.bf16.data() + n * dim;
+      // Section 6, blocks of 128, and one fold over the whole length: products are exact in double.
+      float blocks = 0.0F;
+      float whole = 0.0F;
+      for (std::size_t first = 0; first < dim; first += 128) {
+        float block = 0.0F;
+        for (std::size_t k = first; k < first + 128; ++k) {
+          block = std::fma(static_cast<float>(bf16_value(row[k])), static_cast<float>(bf16_value(w[k])), block);
+          whole = std::fma(static_cast<float>(bf16_value(row[k])), static_cast<float>(bf16_value(w[k])), whole);
+        }
+        blocks += block;
+      }
+      ++outputs;
+      changed += blocks != whole;
+    }
+  }
+  fmt::print("another order changes {} of {} sums\n", changed, outputs);
+  CHECK(changed > outputs / 4);
 }
 
 TEST_CASE("Content ids of traces and generations") {
