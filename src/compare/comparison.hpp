@@ -134,6 +134,14 @@ struct Finding {
   std::optional<std::int64_t> byte;    ///< first changed byte within the page or state row
   std::string owner;                   ///< request and position or entry, or "nobody"
   std::string message;                 ///< complete sentence
+  // Findings about rows also name:
+  std::string event;                      ///< the step's, as JSON
+  std::optional<Stage> stage;             ///< that read or wrote
+  std::string request;                    ///< on whose behalf
+  std::optional<std::int64_t> position;   ///< token position, or
+  std::optional<std::int64_t> entry;      ///< entry index
+  std::optional<std::int64_t> slot;
+  std::string last_writer;                ///< request, position or entry, stage and step; or "nobody"
 };
 
 struct StepComparison {

@@ -46,6 +46,14 @@ struct Write {
                                  ///< f32; online: max, sum, kv
 };
 
+/// A stretch of a request's block table as an engine holds it.
+struct HeldTable {
+  std::int32_t request = -1;
+  Pool pool{};
+  std::int32_t first = 0;           ///< item of pages.front()
+  std::vector<std::int32_t> pages;  ///< -1: none is held
+};
+
 /// A layer input that a chained run keeps, so that a restore step can recompute the token's rows.
 struct StoredInput {
   std::uint64_t content = 0;         ///< content id of the token
@@ -102,6 +110,10 @@ class Engine {
   virtual std::span<const Write> writes(int layer) const = 0;
   /// Puts rows into caches as if a stage had written them (feeding, fill, faults); not recorded in writes().
   virtual void apply_writes(int layer, std::span<const Write> rows) = 0;
+
+  /// The block tables by which this step is computed, from the engine's own copy (on a device, where it lies there),
+  /// between begin_step and the next one. Pools of which it keeps none are left out. Default: nothing is told.
+  virtual std::vector<HeldTable> held_tables() const { return {}; }
 
   /// The live rows of a cache in logical order (docs/numerics.md 12.3 and 20): requests in admission order,
   /// positions or entries ascending, each row as in Write::bytes. `live` is that of the last plan.

@@ -22,6 +22,15 @@ struct BatchTables {
   Tensor prefix;    ///< int32 [copy, 3]: request, source, tokens
 };
 
+/// Tables of `/state/NNNNNN/tables`: what the allocator says after the step. int32, rows ascending by their columns;
+/// pools by number (step_plan.hpp).
+struct TableState {
+  Tensor blocks;   ///< [item, 4]: pool, request, item, page; what admitted requests hold
+  Tensor holders;  ///< [page, 3]: pool, page, how many requests hold it (freed ones that keep pages included)
+  Tensor free;     ///< [page, 2]: pool, page; given back and not handed out again
+  Tensor bases;    ///< [request, 2]: request, state base
+};
+
 struct LayerObservation {
   std::map<TensorId, Tensor> tensors;
   std::map<TensorId, Tensor> unrounded;            ///< float64 values of the wide engine
@@ -36,6 +45,7 @@ struct StepObservation {
   std::string event;
   BatchTables batch;
   std::vector<LayerObservation> layers;
+  std::optional<TableState> tables;  ///< of all layers; empty: not published
 };
 
 /// Identity of a source, as a dump's root attributes and /config state it.

@@ -116,6 +116,7 @@ StageContext ReferenceEngine::context(const StepPlan& plan, int layer) {
 void ReferenceEngine::begin_step(const StepPlan& plan) {
   if (plan.kind == StepKind::graph) throw SubjectError("engine reference has no graphs");
   check_rows(plan);
+  plan_ = &plan;
   for (LayerStep& step : steps_) {
     for (auto& tensor : step.tensors) tensor.reset();
     step.writes.clear();
@@ -184,6 +185,17 @@ std::span<const Write> ReferenceEngine::writes(int layer) const {
 
 void ReferenceEngine::apply_writes(int layer, std::span<const Write> rows) {
   for (const Write& row : rows) layer_state(layer).caches.at(row.cache).write(row.slot, row.bytes);
+}
+
+std::vector<HeldTable> ReferenceEngine::held_tables() const {
+  std::vector<HeldTable> tables;
+  for (const RequestStep& request : plan_->requests) {
+    for (std::size_t pool = 0; pool < kPoolCount; ++pool) {
+      const std::vector<std::int32_t>& pages = (*request.tables)[pool];
+      if (!pages.empty()) tables.push_back({request.request, static_cast<Pool>(pool), 0, pages});
+    }
+  }
+  return tables;
 }
 
 std::vector<std::byte> ReferenceEngine::live_rows(int layer, Cache cache,

@@ -31,6 +31,7 @@ class ReferenceEngine : public Engine {
   std::span<const Write> writes(int layer) const override;
   void apply_writes(int layer, std::span<const Write> rows) override;
 
+  std::vector<HeldTable> held_tables() const override;
   std::vector<std::byte> live_rows(int layer, Cache cache, std::span<const LiveRequest> live) const override;
   std::vector<std::byte> read_row(int layer, Cache cache, std::int64_t row) const override;
   void write_row(int layer, Cache cache, std::int64_t row, std::span<const std::byte> bytes) override;
@@ -50,6 +51,7 @@ class ReferenceEngine : public Engine {
   std::vector<std::unique_ptr<LayerState>> layers_;
   std::vector<LayerStep> steps_;
   std::unique_ptr<InputStore> inputs_;  ///< chained runs
+  const StepPlan* plan_ = nullptr;      ///< of the step at hand
 };
 
 std::unique_ptr<Engine> make_reference_engine(const RunConfig& config,

@@ -65,6 +65,7 @@ void WideEngine::begin_step(const StepPlan& plan) {
     throw SubjectError("step " + std::to_string(plan.index) + " (" + plan.source +
                        "): the wide engine has no graphs to capture or replay");
   }
+  plan_ = &plan;
   for (const auto& layer : layers_) {
     layer->begin_step(plan);
     for (const PageCopy& copy : plan.copies) layer->caches.copy(copy);
@@ -140,6 +141,16 @@ void WideEngine::set_tensor(int layer, TensorId id, Tensor value) {
 
 void WideEngine::apply_writes(int layer, std::span<const Write> rows) {
   for (const Write& row : rows) at(layer).caches.put(row.cache, row.slot, row.bytes);
+}
+
+std::vector<HeldTable> WideEngine::held_tables() const {
+  std::vector<HeldTable> held;
+  for (const RequestStep& request : plan_->requests) {
+    for (std::size_t pool = 0; pool < kPoolCount; ++pool) {
+      held.push_back({request.request, static_cast<Pool>(pool), 0, (*request.tables)[pool]});
+    }
+  }
+  return held;
 }
 
 std::vector<std::byte> WideEngine::live_rows(int layer, Cache cache,

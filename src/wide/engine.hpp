@@ -38,6 +38,7 @@ class WideEngine : public Engine {
 
   std::span<const Write> writes(int layer) const override { return at(layer).writes(); }
   void apply_writes(int layer, std::span<const Write> rows) override;
+  std::vector<HeldTable> held_tables() const override;
   std::vector<std::byte> live_rows(int layer, Cache cache, std::span<const LiveRequest> live) const override;
   std::vector<std::byte> read_row(int layer, Cache cache, std::int64_t row) const override;
   void write_row(int layer, Cache cache, std::int64_t row, std::span<const std::byte> bytes) override;
@@ -53,6 +54,7 @@ class WideEngine : public Engine {
   std::shared_ptr<const HiddenSource> hidden_;
   std::vector<std::unique_ptr<Layer>> layers_;
   InputStore inputs_;
+  const StepPlan* plan_ = nullptr;  ///< of the step at hand
 };
 
 std::unique_ptr<Engine> make_wide_engine(const RunConfig& config, std::shared_ptr<const WeightSource> weights,
