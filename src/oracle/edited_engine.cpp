@@ -1,4 +1,4 @@
-#include "oracle/faults/faulty_engine.hpp"
+#include "oracle/edited_engine.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "oracle/slots.hpp"
 
-namespace dsv4::oracle::faults {
+namespace dsv4::oracle {
 namespace {
 
 bool same(const Tensor& a, const Tensor& b) {
@@ -18,7 +18,7 @@ bool same(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-FaultyEngine::FaultyEngine(std::unique_ptr<Engine> inside, std::shared_ptr<const WeightSource> weights)
+EditedEngine::EditedEngine(std::unique_ptr<Engine> inside, std::shared_ptr<const WeightSource> weights)
     : Engine(inside->config()), inside_(std::move(inside)), weight_source_(std::move(weights)) {
   weights_.resize(config_.layers.size());
   edits_.resize(config_.layers.size());
@@ -29,7 +29,7 @@ FaultyEngine::FaultyEngine(std::unique_ptr<Engine> inside, std::shared_ptr<const
   }
 }
 
-void FaultyEngine::before(Stage stage, StageHook hook) {
+void EditedEngine::before(Stage stage, StageHook hook) {
   StageFunction& entry = stages_[static_cast<std::size_t>(stage)];
   entry = [wrapped = entry, hook = std::move(hook)](const StageCall& call) {
     hook(call);
@@ -37,7 +37,7 @@ void FaultyEngine::before(Stage stage, StageHook hook) {
   };
 }
 
-void FaultyEngine::after(Stage stage, StageHook hook) {
+void EditedEngine::after(Stage stage, StageHook hook) {
   StageFunction& entry = stages_[static_cast<std::size_t>(stage)];
   entry = [wrapped = entry, hook = std::move(hook)](const StageCall& call) {
     wrapped(call);
@@ -45,7 +45,7 @@ void FaultyEngine::after(Stage stage, StageHook hook) {
   };
 }
 
-void FaultyEngine::disguise(Stage stage, TensorId id, Disguise disguise) {
+void EditedEngine::disguise(Stage stage, TensorId id, Disguise disguise) {
   needs(id);
   StageFunction& entry = stages_[static_cast<std::size_t>(stage)];
   entry = [this, id, wrapped = entry, disguise = std::move(disguise)](const StageCall& call) {
@@ -64,19 +64,19 @@ void FaultyEngine::disguise(Stage stage, TensorId id, Disguise disguise) {
   };
 }
 
-const Tensor& FaultyEngine::input(int layer, TensorId id) const {
+const Tensor& EditedEngine::input(int layer, TensorId id) const {
   if (const Tensor* found = tensor(layer, id)) return *found;
-  throw InternalError(fmt::format("layer {}: {} is not published, which the fault reads", layer, path(id)));
+  throw InternalError(fmt::format("layer {}: {} is not published, which a change of its stages reads", layer, path(id)));
 }
 
-void FaultyEngine::change(int layer, TensorId id, Tensor value) {
+void EditedEngine::change(int layer, TensorId id, Tensor value) {
   const Tensor* published = tensor(layer, id);
   if (published == nullptr || same(*published, value)) return;
   fire();
   inside_->set_tensor(layer, id, std::move(value));
 }
 
-std::vector<std::byte> FaultyEngine::row(int layer, Cache cache, std::int64_t slot) const {
+std::vector<std::byte> EditedEngine::row(int layer, Cache cache, std::int64_t slot) const {
   const CacheShape shape = cache_shape(config_, layer, cache);
   const std::vector<std::byte> unit = read_row(layer, cache, slot / shape.page_rows);
   const std::int64_t at = slot % shape.page_rows;
@@ -87,7 +87,7 @@ std::vector<std::byte> FaultyEngine::row(int layer, Cache cache, std::int64_t sl
   return bytes;
 }
 
-void FaultyEngine::edit(int layer, Edit edit) {
+void EditedEngine::edit(int layer, Edit edit) {
   fire();
   const auto at = static_cast<std::size_t>(layer);
   const auto [told, first] = told_[at].try_emplace(edit.stage);
@@ -98,20 +98,20 @@ void FaultyEngine::edit(int layer, Edit edit) {
   edits_[at].push_back(std::move(edit));
 }
 
-void FaultyEngine::put(int layer, const Write& row) {
+void EditedEngine::put(int layer, const Write& row) {
   if (this->row(layer, row.cache, row.slot) == row.bytes) return;
   inside_->apply_writes(layer, {&row, 1});
   edit(layer, {row.stage, row.cache, row.slot, row});
 }
 
-void FaultyEngine::unwrite(int layer, const Write& write, std::span<const std::byte> before) {
+void EditedEngine::unwrite(int layer, const Write& write, std::span<const std::byte> before) {
   Write old = write;
   old.bytes.assign(before.begin(), before.end());
   inside_->apply_writes(layer, {&old, 1});
   edit(layer, {write.stage, write.cache, write.slot, std::nullopt});
 }
 
-void FaultyEngine::overwrite(int layer, Cache cache, std::int64_t slot, std::span<const std::byte> bytes) {
+void EditedEngine::overwrite(int layer, Cache cache, std::int64_t slot, std::span<const std::byte> bytes) {
   const std::vector<std::byte> held = row(layer, cache, slot);
   if (std::ranges::equal(held, bytes)) return;
   Write write{Stage{}, cache, slot, -1, -1, {bytes.begin(), bytes.end()}};
@@ -119,18 +119,18 @@ void FaultyEngine::overwrite(int layer, Cache cache, std::int64_t slot, std::spa
   fire();
 }
 
-const LayerWeights& FaultyEngine::weights(int layer) {
+const LayerWeights& EditedEngine::weights(int layer) {
   auto& kept = weights_.at(static_cast<std::size_t>(layer));
   if (!kept) kept = weight_source_->layer(layer);
   return *kept;
 }
 
-void FaultyEngine::want(const TensorSet& wanted) {
+void EditedEngine::want(const TensorSet& wanted) {
   Engine::want(wanted);
   inside_->want(wanted | needed_);
 }
 
-void FaultyEngine::begin_step(const StepPlan& plan) {
+void EditedEngine::begin_step(const StepPlan& plan) {
   plan_ = plan;
   for (const auto& change : plan_changes_) {
     if (change(plan_)) fire();
@@ -140,16 +140,16 @@ void FaultyEngine::begin_step(const StepPlan& plan) {
   inside_->begin_step(plan_);
 }
 
-void FaultyEngine::end_step(const StepPlan& plan) {
+void EditedEngine::end_step(const StepPlan& plan) {
   inside_->end_step(plan_);
   for (const auto& hook : end_hooks_) hook(plan);
 }
 
-void FaultyEngine::set_tensor(int layer, TensorId id, Tensor value) {
+void EditedEngine::set_tensor(int layer, TensorId id, Tensor value) {
   inside_->set_tensor(layer, id, std::move(value));
 }
 
-std::span<const Write> FaultyEngine::writes(int layer) const {
+std::span<const Write> EditedEngine::writes(int layer) const {
   const auto at = static_cast<std::size_t>(layer);
   if (edits_[at].empty()) return inside_->writes(layer);
   std::vector<Write>& all = writes_[at];
@@ -180,4 +180,4 @@ std::span<const Write> FaultyEngine::writes(int layer) const {
   return all;
 }
 
-}  // namespace dsv4::oracle::faults
+}  // namespace dsv4::oracle
