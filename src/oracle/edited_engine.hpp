@@ -68,6 +68,7 @@ class EditedEngine : public Engine {
   const Tensor* bound(int layer, TensorId id) const override { return inside_->bound(layer, id); }
   std::span<const Write> writes(int layer) const override;
   void apply_writes(int layer, std::span<const Write> rows) override { inside_->apply_writes(layer, rows); }
+  std::vector<HeldTable> held_tables() const override { return inside_->held_tables(); }
   std::vector<std::byte> live_rows(int layer, Cache cache, std::span<const LiveRequest> live) const override {
     return inside_->live_rows(layer, cache, live);
   }
