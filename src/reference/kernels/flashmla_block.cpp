@@ -20,16 +20,17 @@ void FlashKeys::transpose() {
   }
 }
 
-void flash_scores(const std::uint16_t* q, const FlashKeys& keys, bool upper_dims_first, FlashScores& scores) {
+void flash_scores(const std::uint16_t* q, int heads, const FlashKeys& keys, bool upper_dims_first,
+                  FlashScores& scores) {
   scores.fill(0.0F);
   constexpr int kHalf = kFlashDim / 2;
   for (const int from : {upper_dims_first ? kHalf : 0, upper_dims_first ? 0 : kHalf}) {
-    arith::hopper::matmul_bf16(q + from, keys.rows.data() + from, scores.data(), kFlashBlock, kFlashBlock,
+    arith::hopper::matmul_bf16(q + from, keys.rows.data() + from, scores.data(), heads, kFlashBlock,
                                kHalf, kFlashDim, kFlashDim, kFlashBlock);
   }
   for (std::size_t key = 0; key < kFlashBlock; ++key) {
     if (keys.valid[key]) continue;
-    for (std::size_t head = 0; head < kFlashBlock; ++head) scores[head * kFlashBlock + key] = -kInfinity;
+    for (std::size_t head = 0; head < std::size_t(heads); ++head) scores[head * kFlashBlock + key] = -kInfinity;
   }
 }
 
@@ -67,9 +68,14 @@ void flash_round(const float* p, std::uint16_t* rounded) {
   std::transform(p, p + kFlashBlock, rounded, stored_bf16);
 }
 
-void flash_values(const FlashProbabilities& p, const FlashKeys& keys, int first, int count, float* o) {
+void flash_values(const FlashProbabilities& p, int heads, const FlashKeys& keys, int first, int count,
+                  float* o) {
   arith::hopper::matmul_bf16(p.data(), keys.columns.data() + std::ptrdiff_t{first} * kFlashBlock, o + first,
-                             kFlashBlock, count, kFlashBlock, kFlashBlock, kFlashBlock, kFlashDim);
+                             heads, count, kFlashBlock, kFlashBlock, kFlashBlock, kFlashDim);
+}
+
+int flash_live_heads(int first, int live) {
+  return live == 0 ? kFlashBlock : std::clamp(live - first, 0, kFlashBlock);
 }
 
 float flash_output_scale(float sum, float sink, float m) {

@@ -31,9 +31,10 @@ using FlashProbabilities = std::array<std::uint16_t, kFlashBlock * kFlashBlock>;
 using FlashLanes =
     std::array<float, 4>;  ///< sums of a row over the columns 8t + 2l and 8t + 2l + 1 of lane l
 
-/// Scores of 64 heads, q bf16 [64, 512]: tensor-core steps in ascending order, or dims 256..511 first.
-/// Masked.
-void flash_scores(const std::uint16_t* q, const FlashKeys& keys, bool upper_dims_first, FlashScores& scores);
+/// Scores of the first `heads` heads of a tile, q bf16 [heads, 512]: tensor-core steps in ascending order, or
+/// dims 256..511 first. Masked. A head does not see the others: those left out change nothing.
+void flash_scores(const std::uint16_t* q, int heads, const FlashKeys& keys, bool upper_dims_first,
+                  FlashScores& scores);
 
 /// max(m, rn(largest score * scale)).
 float flash_max(const float* scores, float scale, float m);
@@ -53,8 +54,12 @@ float flash_row_sum(FlashLanes lanes);
 /// p rounded to bf16.
 void flash_round(const float* p, std::uint16_t* rounded);
 
-/// o [64, stride], `count` columns from `first` on: o += p . values, four steps of 16 keys.
-void flash_values(const FlashProbabilities& p, const FlashKeys& keys, int first, int count, float* o);
+/// o [heads, 512], `count` columns from `first` on: o += p . values, four steps of 16 keys.
+void flash_values(const FlashProbabilities& p, int heads, const FlashKeys& keys, int first, int count,
+                  float* o);
+
+/// Heads of the tile that begins with head `first` which are not padding; `live` 0: all are.
+int flash_live_heads(int first, int live);
 
 /// 1 / (sum + 2^(sink - m)), 0 where sum is 0. sink is already in powers of two; -inf for none.
 float flash_output_scale(float sum, float sink, float m);

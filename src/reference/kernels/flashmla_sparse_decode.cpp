@@ -67,10 +67,10 @@ void gather(const FlashmlaSparseDecode& in, int request, int query, int block, F
   out.transpose();
 }
 
-void add_block(const FlashmlaSparseDecode& in, const std::uint16_t* q, float scale, Tile& tile) {
-  flash_scores(q, tile.keys, false, tile.scores);
+void add_block(const FlashmlaSparseDecode& in, const std::uint16_t* q, int live, float scale, Tile& tile) {
+  flash_scores(q, live, tile.keys, false, tile.scores);
   std::array<float, kFlashBlock> p;
-  for (std::size_t head = 0; head < kFlashBlock; ++head) {
+  for (std::size_t head = 0; head < std::size_t(live); ++head) {
     const float* scores = tile.scores.data() + head * kFlashBlock;
     const float before = tile.max[head];
     const float after = flash_max(scores, scale, before);
@@ -82,7 +82,7 @@ void add_block(const FlashmlaSparseDecode& in, const std::uint16_t* q, float sca
     flash_round(p.data(), tile.p.data() + head * kFlashBlock);
     tile.max[head] = after;
   }
-  flash_values(tile.p, tile.keys, 0, kFlashDim, tile.o.data());
+  flash_values(tile.p, live, tile.keys, 0, kFlashDim, tile.o.data());
 }
 
 }  // namespace
@@ -130,14 +130,15 @@ FlashmlaSparseDecodeResult flashmla_sparse_decode(const FlashmlaSparseDecode& in
     const DecodePiece& piece = pieces[static_cast<std::size_t>(piece_index)];
     const std::int64_t first = unit % (tiles * in.queries) * kFlashBlock;  // row within the request
     const std::int64_t request_row = piece.request * rows + first;
+    const int live = flash_live_heads(static_cast<int>(first % in.heads), in.live_heads);
     Tile tile;
     for (int block = piece.begin_block; block < piece.end_block; ++block) {
       gather(in, piece.request, static_cast<int>(first / in.heads), block, tile.keys);
-      add_block(in, in.q + request_row * kFlashDim, scale, tile);
+      add_block(in, in.q + request_row * kFlashDim, live, scale, tile);
     }
     const auto request = static_cast<std::size_t>(piece.request);
     const bool whole = splits[request + 1] - splits[request] == 1;
-    for (std::size_t head = 0; head < kFlashBlock; ++head) {
+    for (std::size_t head = 0; head < std::size_t(live); ++head) {
       const float* o = tile.o.data() + head * kFlashDim;
       const float sum = flash_row_sum(tile.lanes[head]);
       const float m = tile.max[head];
@@ -166,7 +167,7 @@ FlashmlaSparseDecodeResult flashmla_sparse_decode(const FlashmlaSparseDecode& in
   for (std::int64_t row = 0; row < in.batch * rows; ++row) {
     const auto request = static_cast<std::size_t>(row / rows);
     const int parts = splits[request + 1] - splits[request];
-    if (parts == 1) continue;
+    if (parts == 1 || (in.live_heads != 0 && row % in.heads >= in.live_heads)) continue;
     const std::int64_t from = splits[request] * rows + row % rows;
     const float* sink = in.sink == nullptr ? nullptr : in.sink + row % in.heads;
     flashmla_combine(result.lse_accum.data() + from, rows, result.o_accum.data() + from * kFlashDim,

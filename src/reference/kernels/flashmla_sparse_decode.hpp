@@ -27,6 +27,9 @@ struct FlashmlaSparseDecode {
   int batch = 0;
   int queries = 1;  ///< query tokens of a request
   int heads = 64;   ///< 64 or 128
+  /// Of these the first are real, the rest pads the kernel's tile: outputs of theirs are not computed. 0: all
+  /// are real.
+  int live_heads = 0;
   float softmax_scale = 0;
   const std::uint16_t* q = nullptr;  ///< bf16 [batch, queries, heads, 512]
   FlashmlaPagedKeys window;

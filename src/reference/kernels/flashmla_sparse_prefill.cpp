@@ -82,17 +82,17 @@ void softmax_pair(const FlashmlaPrefillRules& rules, float scale, std::size_t he
   tile.max[head] = after;
 }
 
-void add_pair(const FlashmlaSparsePrefill& in, const std::uint16_t* q, float scale, Tile& tile) {
-  flash_scores(q, tile.keys[0], false, tile.scores[0]);
-  flash_scores(q, tile.keys[1], in.rules.odd_upper_dims_first, tile.scores[1]);
-  for (std::size_t head = 0; head < kFlashBlock; ++head) softmax_pair(in.rules, scale, head, tile);
+void add_pair(const FlashmlaSparsePrefill& in, const std::uint16_t* q, int live, float scale, Tile& tile) {
+  flash_scores(q, live, tile.keys[0], false, tile.scores[0]);
+  flash_scores(q, live, tile.keys[1], in.rules.odd_upper_dims_first, tile.scores[1]);
+  for (std::size_t head = 0; head < std::size_t(live); ++head) softmax_pair(in.rules, scale, head, tile);
   // A: the even block, then the rescaling to the pair's maximum, then the odd one.
-  flash_values(tile.p_even, tile.keys[0], 0, kHalf, tile.o.data());
-  for (std::size_t head = 0; head < kFlashBlock; ++head) rescale(tile.half(head, 0), tile.to_odd[head]);
-  flash_values(tile.p_odd, tile.keys[1], 0, kHalf, tile.o.data());
+  flash_values(tile.p_even, live, tile.keys[0], 0, kHalf, tile.o.data());
+  for (std::size_t head = 0; head < std::size_t(live); ++head) rescale(tile.half(head, 0), tile.to_odd[head]);
+  flash_values(tile.p_odd, live, tile.keys[1], 0, kHalf, tile.o.data());
   // B: the odd block first.
-  flash_values(tile.p_odd, tile.keys[1], kHalf, kHalf, tile.o.data());
-  flash_values(tile.p_even_rescaled, tile.keys[0], kHalf, kHalf, tile.o.data());
+  flash_values(tile.p_odd, live, tile.keys[1], kHalf, kHalf, tile.o.data());
+  flash_values(tile.p_even_rescaled, live, tile.keys[0], kHalf, kHalf, tile.o.data());
 }
 
 }  // namespace
@@ -112,13 +112,14 @@ void flashmla_sparse_prefill(const FlashmlaSparsePrefill& in, const FlashmlaSpar
     const std::int64_t token = unit / tiles;
     const std::int64_t first = unit * kFlashBlock;
     const int length = in.topk_lengths == nullptr ? in.topk : in.topk_lengths[token];
+    const int live = flash_live_heads(static_cast<int>(first % in.heads), in.live_heads);
     Tile tile;
     for (int block = 0; block * kFlashBlock < length; block += 2) {
       gather(in, token, block, tile.keys[0]);
       gather(in, token, block + 1, tile.keys[1]);
-      add_pair(in, in.q + first * kFlashDim, scale, tile);
+      add_pair(in, in.q + first * kFlashDim, live, scale, tile);
     }
-    for (std::size_t head = 0; head < kFlashBlock; ++head) {
+    for (std::size_t head = 0; head < std::size_t(live); ++head) {
       const std::int64_t row = first + std::int64_t(head);
       const float sum = ftz_add(flash_row_sum(tile.lanes_a[head]), flash_row_sum(tile.lanes_b[head]));
       const float m = tile.max[head];

@@ -21,6 +21,9 @@ struct FlashmlaSparsePrefill {
   std::int64_t tokens = 0;
   std::int64_t keys = 0;
   int heads = 64;  ///< 64 or 128
+  /// Of these the first are real, the rest pads the kernel's tile: outputs of theirs are not computed. 0: all
+  /// are real.
+  int live_heads = 0;
   int topk = 0;    ///< a positive multiple of 128
   float softmax_scale = 0;
   const std::uint16_t* q = nullptr;       ///< bf16 [tokens, heads, 512]

@@ -1,5 +1,6 @@
 #include "reference/kernels/sglang_norm_rope_store.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -127,6 +128,7 @@ void index_key(const SglangStoreTask& task, std::int64_t row, std::int64_t posit
   normalise(x, task.weight, kIndexDim, squares_128(x), task.eps, y);
   rotate(y + kIndexDim - kRope, task.freqs + position * kRope);
   hadamard(y);
+  if (task.prepared != nullptr) std::copy_n(y, kIndexDim, task.prepared + row * kIndexDim);
 }
 
 std::uint32_t e2m1_by_thresholds(float x) {
@@ -150,6 +152,7 @@ void sglang_norm_rope_store_flashmla(const SglangStoreTask& task) {
     float y[kDim];
     normalise(x, task.weight, kDim, squares_512(x), task.eps, y);
     rotate(y + kNope, task.freqs + to->position * kRope);
+    if (task.prepared != nullptr) std::copy_n(y, kDim, task.prepared + row * kDim);
     for (int i = 0; i < kRope; ++i) {
       const std::uint16_t bits = stored_bf16(y[kNope + i]);
       std::memcpy(bytes.values + kNope + 2 * i, &bits, 2);

@@ -29,6 +29,9 @@ struct SglangStoreTask {
   std::span<std::byte> cache;
   std::int64_t page_rows = 64;
   std::int64_t page_bytes = 0;
+  /// [rows, d] float32, or null: the rows as they are quantised (d = 512: dims 0..447 before they pass through
+  /// bf16). The kernel keeps them in registers.
+  float* prepared = nullptr;
 };
 
 /// d = 512. Row: e4m3 of dims 0..447, bf16 of dims 448..511; then, behind the values of all rows of the page,

@@ -1,5 +1,6 @@
 #include "reference/kernels/vllm_indexer_query.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -25,14 +26,22 @@ Row rotated_row(const VllmIndexerQuery& in, std::size_t r) {
   return row;
 }
 
+/// The row as bf16, which it is.
+void keep(const Row& row, std::uint16_t* rotated) {
+  std::transform(row.begin(), row.end(), rotated, stored_bf16);
+}
+
 }  // namespace
 
 VllmIndexerQueryFp8 vllm_indexer_query_fp8(const VllmIndexerQuery& in) {
   const std::size_t rows = in.weights.size();
-  VllmIndexerQueryFp8 out{std::vector<std::uint8_t>(rows * kDim), std::vector<float>(rows)};
+  VllmIndexerQueryFp8 out{std::vector<std::uint8_t>(rows * kDim), std::vector<float>(rows),
+                          std::vector<float>(rows), std::vector<std::uint16_t>(rows * kDim)};
   for (std::size_t r = 0; r < rows; ++r) {
     const Row x = rotated_row(in, r);
+    keep(x, out.rotated.data() + r * kDim);
     const float scale = arith::hopper::ex2_ftz(scale_exponent(floored_amax(x, kFloorFp8) / kE4m3Max));
+    out.scales[r] = scale;
     for (std::size_t i = 0; i < kDim; ++i) out.codes[r * kDim + i] = arith::f32_to_e4m3(x[i] / scale);
     out.weights[r] = stored(in.weights[r] * scale * in.softmax_scale * in.head_scale);
   }
@@ -42,9 +51,11 @@ VllmIndexerQueryFp8 vllm_indexer_query_fp8(const VllmIndexerQuery& in) {
 VllmIndexerQueryMxfp4 vllm_indexer_query_mxfp4(const VllmIndexerQuery& in) {
   const std::size_t rows = in.weights.size();
   VllmIndexerQueryMxfp4 out{std::vector<std::uint8_t>(rows * kDim / 2),
-                            std::vector<std::uint8_t>(rows * kDim / kBlock), std::vector<float>(rows)};
+                            std::vector<std::uint8_t>(rows * kDim / kBlock), std::vector<float>(rows),
+                            std::vector<std::uint16_t>(rows * kDim)};
   for (std::size_t r = 0; r < rows; ++r) {
     const Row x = rotated_row(in, r);
+    keep(x, out.rotated.data() + r * kDim);
     for (std::size_t block = 0; block < kDim / kBlock; ++block) {
       const float* values = x.data() + block * kBlock;
       const float unclamped = scale_exponent(floored_amax({values, kBlock}, kFloorMxfp4) * kInverse6);

@@ -29,6 +29,9 @@ struct VllmIndexerQuery {
 struct VllmIndexerQueryFp8 {
   std::vector<std::uint8_t> codes;  // e4m3 [tokens, heads, 128]
   std::vector<float> weights;       // ((weight * block scale) * softmax_scale) * head_scale
+  // Held between the steps, not stored by the kernel.
+  std::vector<float> scales;           // [tokens, heads]
+  std::vector<std::uint16_t> rotated;  // bf16 [tokens, heads, 128]: what is quantised
 };
 /// One block of 128; IEEE division by 448 and by the scale.
 VllmIndexerQueryFp8 vllm_indexer_query_fp8(const VllmIndexerQuery& in);
@@ -37,6 +40,7 @@ struct VllmIndexerQueryMxfp4 {
   std::vector<std::uint8_t> codes;   // e2m1 pairs [tokens, heads, 64]
   std::vector<std::uint8_t> scales;  // ue8m0 [tokens, heads, 4]
   std::vector<float> weights;        // (weight * softmax_scale) * head_scale
+  std::vector<std::uint16_t> rotated;  // bf16 [tokens, heads, 128]: what is quantised
 };
 /// Blocks of 32; times 1/6, then the inverse of the scale by div.full.
 VllmIndexerQueryMxfp4 vllm_indexer_query_mxfp4(const VllmIndexerQuery& in);

@@ -1,5 +1,6 @@
 #include "reference/kernels/vllm_inv_rope_fp8_quant.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -23,7 +24,8 @@ VllmInverseRopeOutput vllm_inv_rope_fp8_quant(const VllmInverseRope& in) {
   const auto padded = static_cast<std::size_t>(in.padded_tokens);
   VllmInverseRopeOutput out{std::vector<std::uint8_t>(groups * tokens * heads * kDim),
                             std::vector<float>(groups * heads * kBlocks * padded),
-                            std::vector<std::uint32_t>(groups * heads * padded)};
+                            std::vector<std::uint32_t>(groups * heads * padded),
+                            std::vector<float>(tokens * groups * heads * kDim)};
   for (std::size_t t = 0; t < tokens; ++t) {
     const float* angles = in.cos_sin.data() + in.positions[t] * kRopeTableWidth;
     for (std::size_t h = 0; h < groups * heads; ++h) {
@@ -34,6 +36,7 @@ VllmInverseRopeOutput vllm_inv_rope_fp8_quant(const VllmInverseRope& in) {
         row[i] = arith::bf16_to_f32(in.o[(t * groups * heads + h) * kDim + i]);
       }
       rotate_tail(in.rotate, row.data(), kDim, angles);
+      std::copy(row.begin(), row.end(), out.rotated.data() + (t * groups * heads + h) * kDim);
       std::uint8_t* codes = out.codes.data() + ((group * tokens + t) * heads + head) * kDim;
       for (std::size_t block = 0; block < kBlocks; ++block) {
         const float* x = row.data() + block * kBlock;

@@ -28,6 +28,7 @@ struct VllmInverseRopeOutput {
   std::vector<std::uint8_t> codes;           // e4m3 [groups, tokens, heads_per_group * 512]
   std::vector<float> scales;                 // [groups, heads_per_group * 4, padded_tokens]
   std::vector<std::uint32_t> packed_scales;  // [groups, heads_per_group, padded_tokens], byte j of block j
+  std::vector<float> rotated;                // [tokens, groups * heads_per_group, 512]: what is quantised
 };
 
 VllmInverseRopeOutput vllm_inv_rope_fp8_quant(const VllmInverseRope& in);
