@@ -23,7 +23,7 @@ constexpr const char* kFooter = R"(Results go to stdout, progress and remarks to
 
 Examples:
   dsv4-oracle list scenarios
-  dsv4-oracle replay scenarios/quickstart.yaml --against wide --feed reference
+  dsv4-oracle replay scenarios/mixed-batch.yaml --against wide --feed reference
   dsv4-oracle replay run.yaml --dump run.h5 --stages 'compress.*' --steps 10:20
   dsv4-oracle diff run.h5 other.h5
   dsv4-oracle golden export --format safetensors --output vectors/

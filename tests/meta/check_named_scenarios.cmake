@@ -1,0 +1,17 @@
+# Every scenario that the README, a document or a command's help names exists. Run with -DROOT=<source tree>.
+file(GLOB texts ${ROOT}/README.md ${ROOT}/docs/*.md ${ROOT}/src/cli/*.cpp)
+set(count 0)
+foreach(text ${texts})
+  file(READ ${text} content)
+  string(REGEX MATCHALL "scenarios/[a-z0-9/_-]+\\.yaml" names "${content}")
+  foreach(name ${names})
+    math(EXPR count "${count} + 1")
+    if(NOT name STREQUAL "scenarios/x.yaml" AND NOT EXISTS ${ROOT}/${name})  # x: any scenario
+      message(SEND_ERROR "${text}: no ${name}")
+    endif()
+  endforeach()
+endforeach()
+if(count LESS 10)
+  message(FATAL_ERROR "only ${count} scenarios named below ${ROOT}: the check looks in the wrong place")
+endif()
+message(STATUS "${count} names of scenarios")
