@@ -150,6 +150,8 @@ std::vector<std::pair<std::string, io::OutputKind>> exported_files(const GoldenO
   using io::OutputKind;
   std::vector<std::pair<std::string, OutputKind>> files;
   if (options.format == "json" && !options.weights) {
+    if (options.case_glob != "*")
+      throw UsageError("--format json writes tables of single operations, which belong to no case: leave --case out");
     for (const auto& [stem, content] : golden::vector_files())
       files.emplace_back(stem + ".json", OutputKind::text);
     return files;
