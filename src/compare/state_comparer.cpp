@@ -78,34 +78,12 @@ void compare_digest(const LayerComparer::Context& context, int layer, Cache cach
   out.comparisons.push_back(std::move(result));
 }
 
-// Rows of a page and their layout, for snapshots of pages.
-std::optional<PackedRow> page_layout(const RunConfig& config, int layer, std::string_view tensor,
-                                     std::int64_t row_bytes) {
-  const CacheConfig& cache = config.cache;
-  const bool index = tensor == "indexer_pages";
-  if (index ? layout::plain(config.profile.get<IndexCache>()) : layout::plain(config.profile.get<KvCache>())) {
-    return std::nullopt;
-  }
-  if (tensor == "swa_pages") return PackedRow::of_row_bytes(layout::kKvRowBytes)->with_rows(cache.swa_page);
-  if (tensor == "compressed_pages") {
-    const bool csa = config.layers[static_cast<std::size_t>(layer)] == LayerKind::csa;
-    return PackedRow::of_row_bytes(layout::kKvRowBytes)->with_rows(csa ? cache.c4_page : cache.c128_page);
-  }
-  if (tensor == "indexer_pages") {
-    const bool fp4 = config.profile.get<IndexCache>() == IndexCache::fp4;
-    const int bytes = fp4 ? layout::kIndexFp4RowBytes : layout::kIndexFp8RowBytes;
-    if (row_bytes < std::int64_t{bytes} * cache.index_page) return std::nullopt;
-    return PackedRow::of_row_bytes(bytes)->with_rows(cache.index_page);
-  }
-  return std::nullopt;
-}
-
 Inputs compare_snapshot(const LayerComparer::Context& context, int layer, const std::string& tensor,
                         const Tensor& a, const Tensor& b, Inputs inherited, StepComparison& out) {
   Comparison result = started(context, layer, tensor);
   result.inputs = inherited;
   const std::optional<PackedRow> pages =
-      a.shape().size() == 2 ? page_layout(context.reference_info.config, layer, tensor, a.dim(1))
+      a.shape().size() == 2 ? snapshot_layout(context.reference_info.config, layer, tensor, a.dim(1))
                             : std::nullopt;
   DontCare ignored;
   if (pages) {
@@ -221,6 +199,27 @@ void compare_writes(const LayerComparer::Context& context, int layer, StepCompar
 }
 
 }  // namespace
+
+std::optional<PackedRow> snapshot_layout(const RunConfig& config, int layer, std::string_view tensor,
+                                         std::int64_t row_bytes) {
+  const CacheConfig& cache = config.cache;
+  const bool index = tensor == "indexer_pages";
+  if (index ? layout::plain(config.profile.get<IndexCache>()) : layout::plain(config.profile.get<KvCache>())) {
+    return std::nullopt;
+  }
+  if (tensor == "swa_pages") return PackedRow::of_row_bytes(layout::kKvRowBytes)->with_rows(cache.swa_page);
+  if (tensor == "compressed_pages") {
+    const bool csa = config.layers[static_cast<std::size_t>(layer)] == LayerKind::csa;
+    return PackedRow::of_row_bytes(layout::kKvRowBytes)->with_rows(csa ? cache.c4_page : cache.c128_page);
+  }
+  if (tensor == "indexer_pages") {
+    const bool fp4 = config.profile.get<IndexCache>() == IndexCache::fp4;
+    const int bytes = fp4 ? layout::kIndexFp4RowBytes : layout::kIndexFp8RowBytes;
+    if (row_bytes < std::int64_t{bytes} * cache.index_page) return std::nullopt;
+    return PackedRow::of_row_bytes(bytes)->with_rows(cache.index_page);
+  }
+  return std::nullopt;
+}
 
 void compare_state(const LayerComparer::Context& context, int layer, const LayerComparer& rows,
                    CacheStatus& caches, StepComparison& out) {

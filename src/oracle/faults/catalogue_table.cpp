@@ -14,21 +14,23 @@ namespace dsv4::oracle::faults {
 namespace {
 
 constexpr ParameterInfo kCompressorOnly[]{kCompressor};
-constexpr ParameterInfo kKeep[]{{"keep", "4", "", 1, 4096, "rows that are written"}, kCompressor};
+constexpr ParameterInfo kKeep[]{{"keep", "4", "", 1, 4096, "rows that are written", "1|2|3|4|5|6|7|8"}, kCompressor};
 constexpr ParameterInfo kElsewhere[]{
     {"position", "index", "index|last", 0, 0, "the entry's index, or its last token"}, kCompressor};
 constexpr ParameterInfo kRowsOf[]{kRows};
-constexpr ParameterInfo kCapacity[]{{"capacity", "2048", "", 0, 1 << 24, "candidates that are kept"}};
-constexpr ParameterInfo kWidth[]{{"width", "127", "", 1, 4096, "keys"}};
-constexpr ParameterInfo kWrap[]{{"wrap", "4294967296", "", 1, INT64_MAX, "bytes"}};
-constexpr ParameterInfo kAssumed[]{{"rows", "16", "", 1, 4096, "rows that a page is taken to have"}};
+constexpr ParameterInfo kCapacity[]{{"capacity", "2048", "", 0, 1 << 24, "candidates that are kept",
+                                     "1|2|4|8|16|32|64|128|256|512|1024|2048|4096"}};
+constexpr ParameterInfo kWidth[]{{"width", "127", "", 1, 4096, "keys", "64|126|127|129|130|256"}};
+constexpr ParameterInfo kWrap[]{{"wrap", "4294967296", "", 1, INT64_MAX, "bytes", "65536|2147483648|4294967296"}};
+constexpr ParameterInfo kAssumed[]{{"rows", "16", "", 1, 4096, "rows that a page is taken to have",
+                                    "1|2|4|8|16|32|64|128|256"}};
 constexpr ParameterInfo kLane[]{{"as", "zero", "zero|last", 0, 0, "slot 0, or the last valid slot"}};
-constexpr ParameterInfo kSplits[]{{"splits", "4", "", 2, 128, "parts of the list"}};
-constexpr ParameterInfo kStride[]{{"by", "1", "", 1, 127, "items"}};
+constexpr ParameterInfo kSplits[]{{"splits", "4", "", 2, 128, "parts of the list", "2|3|4|8|16"}};
+constexpr ParameterInfo kStride[]{{"by", "1", "", 1, 127, "items", "1|2|4|8|16|32|64|127"}};
 constexpr ParameterInfo kConsumer[]{{"consumer", "attention.core",
                                      "attention.core|output.project|compress.finish|indexer.select", 0, 0,
                                      "the stage that reads too early"}};
-constexpr ParameterInfo kStep[]{{"step", "1", "", 0, INT64_MAX, "when"}};
+constexpr ParameterInfo kStep[]{{"step", "1", "", 0, INT64_MAX, "when", kTriedSteps}};
 
 constexpr FaultInfo kCatalogue[]{
     {.name = "verify-keeps-last-rows",

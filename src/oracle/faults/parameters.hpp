@@ -19,7 +19,11 @@ struct ParameterInfo {
   std::int64_t least = 0;
   std::int64_t most = INT64_MAX;
   std::string_view help;
+  /// Numbers worth trying when a difference is explained, "126|127|129"; kTriedSteps: steps of the run. Choices are all
+  /// tried; without either the standard value is.
+  std::string_view tried = {};
 };
+inline constexpr std::string_view kTriedSteps = "steps";
 
 /// The names nearest to a word by edit distance, nearest first, at most three.
 std::vector<std::string> nearest_names(std::string_view word, std::vector<std::string> names);
