@@ -233,6 +233,8 @@ void add_replay(CLI::App& app, Shared& shared, Action& action) {
       "Check after every step that nothing else was written (default when caches are small)");
   command->add_flag_callback(
       "--no-check-writes", [options] { options->check_writes = false; }, "Do not");
+  command->add_flag("!--no-check-lifetimes", options->check_lifetimes,
+                    "Do not check what every step reads, writes and leaves behind against a shadow of the caches");
   command->add_flag("--model-kernels", options->model_kernels,
                     "Pools and index scores by models of the profile's production kernels (vllm-*, sglang-*)");
   command->add_flag("--stop-on-nonfinite", options->stop_on_nonfinite, "Fail at the first inf or NaN");

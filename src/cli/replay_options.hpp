@@ -38,6 +38,7 @@ struct ReplayOptions {
   bool keep_going = false;
   bool check = false;
   std::optional<bool> check_writes;  ///< empty: when the caches are small
+  bool check_lifetimes = true;
   std::string rules;                 ///< empty: by the engines
   std::vector<std::string> rule_overrides;
   bool stop_on_nonfinite = false;

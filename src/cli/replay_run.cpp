@@ -103,6 +103,7 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
   }
   side->runner = std::make_unique<oracle::Runner>(*side->engine, gathered_);
   side->runner->gather_late();
+  if (!subject_ && options_.check_lifetimes) side->runner->check_lifetimes();
   std::size_t first = 0;
   if (!options_.resume.empty()) {
     const oracle::CheckpointInfo saved = oracle::read_checkpoint(options_.resume);

@@ -5,6 +5,7 @@
 
 #include "model/digest.hpp"
 #include "oracle/fill.hpp"
+#include "oracle/lifetime/table_state.hpp"
 #include "oracle/slots.hpp"
 
 namespace dsv4::oracle {
@@ -124,8 +125,8 @@ std::string marked_event(const StepPlan& plan) {
   return plan.event.substr(0, plan.event.size() - 1) + ",\"synthetic\":true}";
 }
 
-Runner::Runner(Engine& engine, Selection selection) : engine_(engine), selection_(selection) {
-}
+Runner::Runner(Engine& engine, Selection selection)
+    : engine_(engine), selection_(selection), ledger_(engine.config()) {}
 
 Runner::~Runner() = default;
 
@@ -133,6 +134,22 @@ void Runner::check_writes() {
   require(engine_.info().byte_state,
           "the write set of an engine without byte-exact caches cannot be checked");
   checker_ = std::make_unique<compare::WriteSetChecker>(engine_.config());
+}
+
+void Runner::check_lifetimes() {
+  lifetimes_ = std::make_unique<LifetimeChecker>(engine_.config(), ledger_);
+}
+
+void Runner::skip(const StepPlan& plan) {
+  ledger_.begin(plan);
+  if (lifetimes_) lifetimes_->assume(plan);
+  ledger_.end(plan);
+}
+
+void Runner::check_layer(const StepPlan& plan, int layer, std::span<const Write> writes) {
+  if (!lifetimes_ || layers_checked_[static_cast<std::size_t>(layer)]) return;
+  layers_checked_[static_cast<std::size_t>(layer)] = true;
+  lifetimes_->layer(engine_, plan, layer, writes);
 }
 
 void Runner::replace_rows(int layer, std::span<const Write> rows) {
@@ -203,6 +220,9 @@ void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation
   const bool observed = selection_.has_step(plan.index);
   engine_.want(observed ? selection_.tensors : TensorSet{});
   if (checker_) checker_->before(engine_);
+  ledger_.begin(plan);
+  if (lifetimes_) lifetimes_->begin(plan);
+  layers_checked_.assign(config.layers.size(), false);
   engine_.begin_step(plan);
   if (plan.kind == StepKind::fill) apply_fill(engine_, plan);
   const bool at_once = !gather_late_ || hooks.before || hooks.after;
@@ -217,6 +237,8 @@ void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation
       if (hooks.before) hooks.before(layer, stage);
       engine_.run_stage(plan, layer, stage);
       if (observed && at_once) gather_stage(layer, stage, observation.layers[static_cast<std::size_t>(layer)]);
+      // Hooks may put other lists in place.
+      if (hooks.after && stage == Stage::attention_lists) check_layer(plan, layer, engine_.writes(layer));
       if (hooks.after) hooks.after(layer, stage);
     }
   }
@@ -227,13 +249,22 @@ void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation
     }
     const auto writes = engine_.writes(layer);
     gathered.writes.assign(writes.begin(), writes.end());
+    check_layer(plan, layer, gathered.writes);
   }
+  if (lifetimes_) lifetimes_->tables(engine_, plan);
   engine_.end_step(plan);
+  ledger_.end(plan);
   if (checker_) write_findings_ = checker_->after(engine_, plan);
+  if (lifetimes_) {
+    std::vector<compare::Finding> found = lifetimes_->end(plan);
+    lifetimes_->name_writers(write_findings_);
+    std::ranges::move(found, std::back_inserter(write_findings_));
+  }
   if (observed) {
     for (int layer = 0; layer < static_cast<int>(config.layers.size()); ++layer) {
       gather_state(plan, layer, observation.layers[static_cast<std::size_t>(layer)]);
     }
+    if (selection_.state_digests) observation.tables = table_state(ledger_, plan);
   }
 }
 
@@ -245,6 +276,7 @@ LiveSource::LiveSource(Runner& runner, const RunPlan& plan, std::string scenario
   info_.bit_exact = engine.bit_exact;
   info_.config = runner.engine().config();
   info_.scenario = std::move(scenario);
+  for (std::size_t step = 0; step < std::min(first, plan.steps.size()); ++step) runner_.skip(plan.steps[step]);
 }
 
 const StepPlan* LiveSource::upcoming() const {

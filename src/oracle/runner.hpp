@@ -13,6 +13,7 @@
 
 #include "compare/write_set.hpp"
 #include "model/observation.hpp"
+#include "oracle/lifetime/checker.hpp"
 #include "oracle/selection.hpp"
 
 namespace dsv4::oracle {
@@ -56,8 +57,12 @@ class Runner {
 
   /// From now on compares all cache memory before and after every step with what the step may change.
   void check_writes();
-  /// Findings of the last step's check; empty when all is well.
+  /// From now on checks what every step reads, writes and leaves behind against a shadow of the caches.
+  void check_lifetimes();
+  /// Findings of the last step's checks; empty when all is well.
   const std::vector<compare::Finding>& write_findings() const { return write_findings_; }
+  /// A step that another run has done (before a checkpoint), in order from step 0.
+  void skip(const StepPlan& plan);
   /// What the last step had published when its engine threw; empty after a step that ended.
   std::optional<StepObservation>& broken_off() { return broken_off_; }
 
@@ -69,6 +74,7 @@ class Runner {
 
  private:
   void walk(const StepPlan& plan, const StageHooks& hooks, StepObservation& observation);
+  void check_layer(const StepPlan& plan, int layer, std::span<const Write> writes);
   /// Where tensors are gathered at the end of a step: those of a step that has none.
   void gather_broken_off(const StepPlan& plan, StepObservation& observation) const;
   void gather_stage(int layer, Stage stage, LayerObservation& observation) const;
@@ -78,6 +84,9 @@ class Runner {
   Selection selection_;
   bool gather_late_ = false;
   std::unique_ptr<compare::WriteSetChecker> checker_;
+  PageLedger ledger_;
+  std::unique_ptr<LifetimeChecker> lifetimes_;
+  std::vector<bool> layers_checked_;  ///< of this step
   std::vector<compare::Finding> write_findings_;
   std::optional<StepObservation> broken_off_;
 };
@@ -85,7 +94,8 @@ class Runner {
 /// A plan on an engine as a source of observations.
 class LiveSource : public ObservationSource {
  public:
-  /// `plan`, `runner` must outlive the source. Steps before `first` are taken as done (resume).
+  /// `plan`, `runner` must outlive the source. Steps before `first` are taken as done (resume), so checks of the
+  /// runner are asked for before.
   LiveSource(Runner& runner, const RunPlan& plan, std::string scenario, std::size_t first = 0);
 
   const SourceInfo& info() const override { return info_; }

@@ -152,7 +152,14 @@ class JsonReporter : public Reporter {
       put(json, "page", finding.page);
       put(json, "offset", finding.offset);
       put(json, "byte", finding.byte);
+      if (finding.stage) json["stage"] = name(*finding.stage);
+      if (!finding.request.empty()) json["request"] = finding.request;
+      put(json, "position", finding.position);
+      put(json, "entry", finding.entry);
+      put(json, "slot", finding.slot);
       json["owner"] = finding.owner;
+      if (!finding.last_writer.empty()) json["last_writer"] = finding.last_writer;
+      if (!finding.event.empty()) json["event"] = finding.event;
       json["message"] = finding.message;
       write(json);
     }

@@ -70,6 +70,8 @@ class TextReporter : public Reporter {
     for (const compare::Finding& finding : comparison.findings) {
       line("FINDING at step {}, layer {}: {}: {} (owner {})", finding.step, finding.layer, finding.kind,
            finding.message, finding.owner);
+      if (!finding.stage && !finding.last_writer.empty()) field("writer", finding.last_writer);
+      if (!finding.event.empty()) field("event", finding.event);
     }
   }
 
