@@ -55,34 +55,6 @@ int worse(int a, int b) {
   return std::max(a, b);
 }
 
-std::vector<scenario::Scenario> scenarios_of(const ReplayOptions& options) {
-  scenario::Scenario loaded;
-  if (options.scenario.empty()) {
-    const oracle::CheckpointInfo checkpoint = oracle::read_checkpoint(options.resume);
-    loaded = scenario::parse_scenario(checkpoint.scenario, checkpoint.scenario_file);
-  } else {
-    loaded = scenario::load_scenario(find_scenario(options.scenario));
-  }
-  std::vector<scenario::Scenario> runs = scenario::expand(loaded);
-  if (!options.only.empty()) {
-    std::erase_if(runs, [&](const scenario::Scenario& run) {
-      return run.name.find(options.only) == std::string::npos;
-    });
-    if (runs.empty())
-      throw UsageError("no run of " + options.scenario + " has '" + options.only + "' in its name");
-  }
-  if (runs.size() > 1 && (!options.resume.empty() || !options.checkpoints.empty())) {
-    throw UsageError(options.scenario + ": checkpoints need one run; choose one of the sweep with --only");
-  }
-  if (!options.model.empty()) {
-    // A checkpoint knows its run by the scenario's text, which does not name this geometry.
-    if (!options.resume.empty() || !options.checkpoints.empty())
-      throw UsageError("--model goes with neither --checkpoint nor --resume");
-    for (scenario::Scenario& run : runs) run.model.geometry = geometry_preset(options.model);
-  }
-  return runs;
-}
-
 std::string dump_path_of(const ReplayOptions& options, const scenario::Scenario& run, std::size_t runs) {
   return with_suffix(options.dump, runs > 1 ? expansion_suffix(run.name) : "");
 }
@@ -140,37 +112,8 @@ int run(const ReplayOptions& options, const Shared& shared) {
   return code;
 }
 
-void add_comparison_options(CLI::App& command, ReplayOptions& options) {
-  command.add_option("--against", options.against, "Compare with another engine or with a dump")
-      ->type_name("ENGINE|FILE.h5");
-  command.add_option("--against-profile", options.against_profile, "Profile of the engine compared with")
-      ->type_name("NAME");
-  command
-      .add_option(
-          "--feed", options.feed,
-          "independent: each side has its own state; reference: every stage gets the same inputs and state")
-      ->check(CLI::IsMember({"independent", "reference"}))
-      ->capture_default_str();
-  command
-      .add_option("--rules", options.rules,
-                  "bits: only equal passes; values: rounding differences pass; hopper-exact: as values, but "
-                  "bits of what --model-kernels computed from the same inputs")
-      ->check(CLI::IsMember({"bits", "values", "hopper-exact"}));
-  command.add_option("--rule", options.rule_overrides, "Rule of some tensors, for example 'q.up/.*=ulp:1'")
-      ->type_name("REGEX=RULE");
-  command.add_flag("--continue", options.keep_going, "Go on after the first difference");
-  command.add_option("--inject", options.inject, "Put a fault into the engine (see: list faults)")
-      ->type_name("NAME[:key=value,...]");
-}
-
 void add_output_options(CLI::App& command, ReplayOptions& options) {
   command.add_option("--dump", options.dump, "Write the tensors of the run")->type_name("OUT.h5");
-  command.add_option("--stages", options.stages, "Only these stages, for example 'compress.*,kv.window'")
-      ->type_name("GLOBS");
-  command.add_option("--tensors", options.tensors, "Only these tensors; 'state' adds whole caches")
-      ->type_name("GLOBS");
-  command.add_option("--steps", options.steps, "Only these steps: FIRST:END, half-open, from 0")
-      ->type_name("A:B");
   command.add_flag("!--no-compress", options.compress, "Store without gzip");
   command.add_option("--max-dump", options.max_dump, "Refuse a larger dump")
       ->type_name("SIZE")
@@ -180,6 +123,75 @@ void add_output_options(CLI::App& command, ReplayOptions& options) {
 }
 
 }  // namespace
+
+std::vector<scenario::Scenario> scenarios_of(const ReplayOptions& options) {
+  scenario::Scenario loaded;
+  if (options.scenario.empty()) {
+    const oracle::CheckpointInfo checkpoint = oracle::read_checkpoint(options.resume);
+    loaded = scenario::parse_scenario(checkpoint.scenario, checkpoint.scenario_file);
+  } else {
+    loaded = scenario::load_scenario(find_scenario(options.scenario));
+  }
+  std::vector<scenario::Scenario> runs = scenario::expand(loaded);
+  if (!options.only.empty()) {
+    std::erase_if(runs, [&](const scenario::Scenario& run) {
+      return run.name.find(options.only) == std::string::npos;
+    });
+    if (runs.empty())
+      throw UsageError("no run of " + options.scenario + " has '" + options.only + "' in its name");
+  }
+  if (runs.size() > 1 && (!options.resume.empty() || !options.checkpoints.empty())) {
+    throw UsageError(options.scenario + ": checkpoints need one run; choose one of the sweep with --only");
+  }
+  if (!options.model.empty()) {
+    // A checkpoint knows its run by the scenario's text, which does not name this geometry.
+    if (!options.resume.empty() || !options.checkpoints.empty())
+      throw UsageError("--model goes with neither --checkpoint nor --resume");
+    for (scenario::Scenario& run : runs) run.model.geometry = geometry_preset(options.model);
+  }
+  return runs;
+}
+
+void add_run_options(CLI::App& command, ReplayOptions& options) {
+  command.add_option("--engine", options.engine, "Engine to run: reference, wide or cuda")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command.add_option("--model", options.model, "Geometry of a preset instead of the scenario's: v4-flash ...")
+      ->type_name("PRESET");
+  command.add_option("--profile", options.profile, "Numeric profile instead of the scenario's")
+      ->type_name("NAME");
+  command.add_option("--set", options.axes, "Replace one axis of the profile")->type_name("AXIS=VALUE");
+  command.add_option("--seed", options.seed, "Seed instead of the scenario's")->type_name("N");
+  command.add_option("--only", options.only, "Of a sweep: runs whose name holds this text, for example 'n=3'")
+      ->type_name("TEXT");
+  command.add_flag("--model-kernels", options.model_kernels,
+                   "Pools and index scores by models of the profile's production kernels (vllm-*, sglang-*)");
+}
+
+void add_comparison_options(CLI::App& command, ReplayOptions& options) {
+  command.add_option("--against", options.against, "Compare with another engine or with a dump")
+      ->type_name("ENGINE|FILE.h5");
+  command.add_option("--against-profile", options.against_profile, "Profile of the engine compared with")
+      ->type_name("NAME");
+  command
+      .add_option("--rules", options.rules,
+                  "bits: only equal passes; values: rounding differences pass; hopper-exact: as values, but "
+                  "bits of what --model-kernels computed from the same inputs")
+      ->check(CLI::IsMember({"bits", "values", "hopper-exact"}));
+  command.add_option("--rule", options.rule_overrides, "Rule of some tensors, for example 'q.up/.*=ulp:1'")
+      ->type_name("REGEX=RULE");
+  command.add_option("--inject", options.inject, "Put a fault into the engine (see: list faults)")
+      ->type_name("NAME[:key=value,...]");
+}
+
+void add_selection_options(CLI::App& command, ReplayOptions& options) {
+  command.add_option("--stages", options.stages, "Only these stages, for example 'compress.*,kv.window'")
+      ->type_name("GLOBS");
+  command.add_option("--tensors", options.tensors, "Only these tensors; 'state' adds whole caches")
+      ->type_name("GLOBS");
+  command.add_option("--steps", options.steps, "Only these steps: FIRST:END, half-open, from 0")
+      ->type_name("A:B");
+}
 
 std::map<std::int64_t, std::string> parse_checkpoints(const std::vector<std::string>& texts) {
   std::map<std::int64_t, std::string> checkpoints;
@@ -213,20 +225,17 @@ void add_replay(CLI::App& app, Shared& shared, Action& action) {
       app.add_subcommand("replay", "Run a scenario; dump it, compare it with another engine");
   command->footer(kFooter);
   command->add_option("scenario", options->scenario, "Scenario file (YAML)")->type_name("SCENARIO");
-  command->add_option("--engine", options->engine, "Engine to run: reference, wide or cuda")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("--model", options->model, "Geometry of a preset instead of the scenario's: v4-flash ...")
-      ->type_name("PRESET");
-  command->add_option("--profile", options->profile, "Numeric profile instead of the scenario's")
-      ->type_name("NAME");
-  command->add_option("--set", options->axes, "Replace one axis of the profile")->type_name("AXIS=VALUE");
-  command->add_option("--seed", options->seed, "Seed instead of the scenario's")->type_name("N");
-  command
-      ->add_option("--only", options->only, "Of a sweep: runs whose name holds this text, for example 'n=3'")
-      ->type_name("TEXT");
+  add_run_options(*command, *options);
   command->add_flag("--check", options->check, "Print the plan, run nothing");
   add_comparison_options(*command, *options);
+  command
+      ->add_option(
+          "--feed", options->feed,
+          "independent: each side has its own state; reference: every stage gets the same inputs and state")
+      ->check(CLI::IsMember({"independent", "reference"}))
+      ->capture_default_str();
+  command->add_flag("--continue", options->keep_going, "Go on after the first difference");
+  add_selection_options(*command, *options);
   add_output_options(*command, *options);
   command->add_flag_callback(
       "--check-writes", [options] { options->check_writes = true; },
@@ -235,8 +244,6 @@ void add_replay(CLI::App& app, Shared& shared, Action& action) {
       "--no-check-writes", [options] { options->check_writes = false; }, "Do not");
   command->add_flag("!--no-check-lifetimes", options->check_lifetimes,
                     "Do not check what every step reads, writes and leaves behind against a shadow of the caches");
-  command->add_flag("--model-kernels", options->model_kernels,
-                    "Pools and index scores by models of the profile's production kernels (vllm-*, sglang-*)");
   command->add_flag("--stop-on-nonfinite", options->stop_on_nonfinite, "Fail at the first inf or NaN");
   command->add_flag("!--no-expect", options->expect, "Ignore the scenario's expectations");
   command->add_option("--checkpoint", options->checkpoints, "Write the state after a step")

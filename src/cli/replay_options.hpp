@@ -50,6 +50,14 @@ struct ReplayOptions {
   ComputeOptions compute;
 };
 
+/// Options that `replay` shares with other commands: what runs, what it is compared with, what of it.
+void add_run_options(CLI::App& command, ReplayOptions& options);
+void add_comparison_options(CLI::App& command, ReplayOptions& options);
+void add_selection_options(CLI::App& command, ReplayOptions& options);
+
+/// The runs that the options name: of a sweep those of `--only`, with the geometry of `--model`.
+std::vector<scenario::Scenario> scenarios_of(const ReplayOptions& options);
+
 /// Runs one scenario that has no sweep; returns an exit code.
 int replay_run(const scenario::Scenario& scenario, const ReplayOptions& options, const Shared& shared,
                report::Reporter& reporter, const std::string& dump_path);
