@@ -8,6 +8,7 @@
 #include "compare/judge.hpp"
 #include "compare/layer_comparer.hpp"
 #include "compare/state_comparer.hpp"
+#include "compare/table_comparer.hpp"
 #include "model/error.hpp"
 
 namespace dsv4::compare {
@@ -120,6 +121,7 @@ StepComparison Comparator::compare(const StepObservation& reference, const StepO
   compare_batch(reference_, rules_, options_.due, reference, subject, out);
   const LayerComparer::Context context{reference_, subject_, reference,       subject,
                                        rules_,     options_, history_->caches};
+  compare_tables(context, out);
   CacheStatus after = history_->caches;
   const std::size_t layers =
       std::min({reference.layers.size(), subject.layers.size(), reference_.config.layers.size()});

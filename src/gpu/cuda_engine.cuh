@@ -85,6 +85,7 @@ class CudaEngine : public Engine {
   void set_tensor(int layer, TensorId id, Tensor value) override;
   std::span<const Write> writes(int layer) const override;
   void apply_writes(int layer, std::span<const Write> rows) override;
+  std::vector<HeldTable> held_tables() const override;
   std::vector<std::byte> live_rows(int layer, Cache cache, std::span<const LiveRequest> live) const override;
   std::vector<std::byte> read_row(int layer, Cache cache, std::int64_t row) const override;
   void write_row(int layer, Cache cache, std::int64_t row, std::span<const std::byte> bytes) override;

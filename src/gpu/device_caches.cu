@@ -55,6 +55,17 @@ void CudaEngine::apply_writes(int layer, std::span<const Write> rows) {
   DSV4_CUDA(cudaStreamSynchronize(stream_));
 }
 
+/// As they lie on the device: what kernels follow.
+std::vector<HeldTable> CudaEngine::held_tables() const {
+  std::vector<std::int32_t> values(layout_->tables.host.size());
+  if (!values.empty()) {
+    DSV4_CUDA(cudaMemcpyAsync(values.data(), layout_->tables.device, values.size() * sizeof(std::int32_t),
+                              cudaMemcpyDeviceToHost, stream_));
+    DSV4_CUDA(cudaStreamSynchronize(stream_));
+  }
+  return layout_->held_tables(config_, *plan_, values);
+}
+
 std::vector<std::byte> CudaEngine::live_rows(int layer, Cache which, std::span<const LiveRequest> live) const {
   const LayerKind layer_kind = kind(layer);
   const CacheMemory& memory = cache(layer, which);

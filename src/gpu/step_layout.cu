@@ -264,6 +264,7 @@ StepLayout::StepLayout(const RunConfig& config, const StepPlan& plan, std::optio
   }
   if (!capacity) return;
   require(capacity->holds(true_widest), "cuda engine: a step sees more entries than its graph has room for");
+  graph_form_ = true;
   widest_c4 = capacity->c4;
   widest_c128 = capacity->c128;
   add_graph_tables(config, plan);
@@ -318,6 +319,31 @@ void StepLayout::add_graph_tables(const RunConfig& config, const StepPlan& plan)
       }
     }
   }
+}
+
+std::vector<HeldTable> StepLayout::held_tables(const RunConfig& config, const StepPlan& plan,
+                                               std::span<const std::int32_t> values) const {
+  std::vector<HeldTable> held;
+  for (const RequestStep& request : plan.requests) {
+    for (const Pool pool : read_pools(config)) {
+      const auto length = static_cast<std::int32_t>((*request.tables)[static_cast<std::size_t>(pool)].size());
+      const std::int32_t rows = graph_form_ ? request.row_count : std::min(request.row_count, 1);
+      for (std::int32_t i = 0; i < rows; ++i) {
+        PageRange read{0, length};
+        if (graph_form_) {
+          read = pages_read(config, pool, request.begin + i);
+          read.end = std::min(read.end, length);
+        }
+        const std::int32_t offset = table_of(pool).host[static_cast<std::size_t>(request.first_row + i)];
+        HeldTable table{request.request, pool, read.first, {}};
+        for (std::int32_t item = read.first; item < read.end; ++item) {
+          table.pages.push_back(values[static_cast<std::size_t>(offset + item)]);
+        }
+        held.push_back(std::move(table));
+      }
+    }
+  }
+  return held;
 }
 
 /// A row closes at most one entry, writes at most one state row and begins at most one segment.

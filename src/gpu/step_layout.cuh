@@ -12,8 +12,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "model/engine.hpp"
 #include "model/step_plan.hpp"
 
 namespace dsv4::gpu {
@@ -92,13 +94,20 @@ class StepLayout {
   std::int32_t widest_c128 = 0;  ///< likewise ratio 128
   Capacity true_widest;          ///< without padding
 
+  /// The pages that kernels find for the rows of `plan`: whole tables, in graph form those that a row reads. `values`
+  /// is what lies at `tables` on the device, or its host side.
+  std::vector<HeldTable> held_tables(const RunConfig& config, const StepPlan& plan,
+                                     std::span<const std::int32_t> values) const;
+
   const CompressorStep& compressor(LayerKind kind, bool indexer) const {
     return indexer ? index : kind == LayerKind::csa ? c4 : c128;
   }
 
  private:
+  bool graph_form_ = false;
   std::vector<Ints*> arrays();
   Ints& table_of(Pool pool);
+  const Ints& table_of(Pool pool) const { return const_cast<StepLayout*>(this)->table_of(pool); }
   void add_tables(const RequestStep& request);
   void add_graph_tables(const RunConfig& config, const StepPlan& plan);
   void pad(const RunConfig& config);

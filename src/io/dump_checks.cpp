@@ -194,6 +194,42 @@ void check_tensor(const Tensor& tensor, TensorId id, bool unrounded, const RunCo
   if (tensor.dtype() == DType::int32) check_values(tensor, values_of(id, config, kind, tokens), file, object);
 }
 
+void check_tables(const TableState& tables, const RunConfig& config, const std::string& file,
+                  const std::string& group) {
+  const auto rows = [&](const Tensor& table, std::string_view table_name, std::int64_t columns) {
+    if (table.dtype() != DType::int32 || table.shape().size() != 2 || table.dim(1) != columns)
+      refuse(file, fmt::format("{}/{}", group, table_name), fmt::format("is not int32 with {} columns", columns));
+    return table.as<std::int32_t>();
+  };
+  const auto value = [&](std::string_view table_name, std::int64_t found, std::int64_t end) {
+    if (found >= 0 && found < end) return;
+    refuse(file, fmt::format("{}/{}", group, table_name),
+           fmt::format("holds {} where 0 to {} is possible", found, end - 1));
+  };
+  const auto pool_and_page = [&](std::string_view table_name, std::int32_t pool, std::int32_t page) {
+    value(table_name, pool, static_cast<std::int64_t>(kPoolCount));
+    value(table_name, page, page_end(config, static_cast<Pool>(pool)));
+  };
+  const auto blocks = rows(tables.blocks, "block_tables", 4);
+  for (std::size_t i = 0; i < blocks.size(); i += 4) {
+    pool_and_page("block_tables", blocks[i], blocks[i + 3]);
+    value("block_tables", blocks[i + 1], request_end(config));
+    value("block_tables", blocks[i + 2], kMaxTokens);
+  }
+  const auto holders = rows(tables.holders, "holders", 3);
+  for (std::size_t i = 0; i < holders.size(); i += 3) {
+    pool_and_page("holders", holders[i], holders[i + 1]);
+    value("holders", holders[i + 2], request_end(config) + 1);
+  }
+  const auto free = rows(tables.free, "free_pages", 2);
+  for (std::size_t i = 0; i < free.size(); i += 2) pool_and_page("free_pages", free[i], free[i + 1]);
+  const auto bases = rows(tables.bases, "state_bases", 2);
+  for (std::size_t i = 0; i < bases.size(); i += 2) {
+    value("state_bases", bases[i], request_end(config));
+    value("state_bases", bases[i + 1], config.state_bases > 0 ? config.state_bases : kAnySlot);
+  }
+}
+
 void check_snapshot(const Tensor& tensor, const std::string& file, const std::string& object) {
   const bool known = tensor.dtype() == DType::uint8 || tensor.dtype() == DType::float32;
   if (!known || tensor.shape().size() != 2)

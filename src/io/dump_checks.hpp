@@ -25,6 +25,10 @@ void check_batch(const BatchTables& batch, const RunConfig& config, const std::s
 void check_tensor(const Tensor& tensor, TensorId id, bool unrounded, const RunConfig& config, int layer,
                   const BatchTables& batch, const std::string& file, const std::string& object);
 
+/// Tables of a step: int32 with their columns, pools, requests and pages that exist, each row once.
+void check_tables(const TableState& tables, const RunConfig& config, const std::string& file,
+                  const std::string& group);
+
 /// A whole cache: bytes [page, byte], or float32 [row, channel].
 void check_snapshot(const Tensor& tensor, const std::string& file, const std::string& object);
 

@@ -12,6 +12,7 @@
 #include "io/hdf5_file.hpp"
 #include "model/digest.hpp"
 #include "model/error.hpp"
+#include "model/tables.hpp"
 
 namespace dsv4::io {
 namespace {
@@ -58,6 +59,7 @@ struct DumpReader::Impl {
   void read_tensors(const std::string& group, Stage stage, int number, const BatchTables& batch,
                     LayerObservation& layer) const;
   void read_state(const std::string& group, LayerObservation& layer) const;
+  std::optional<TableState> read_tables(const std::string& group) const;
   StepObservation read_step(std::int64_t step) const;
   std::string read_event(const std::string& group) const;
   void list(const std::string& group, std::set<std::uint64_t>& seen, std::vector<DumpEntry>& entries) const;
@@ -203,6 +205,18 @@ void DumpReader::Impl::read_state(const std::string& group, LayerObservation& la
   }
 }
 
+std::optional<TableState> DumpReader::Impl::read_tables(const std::string& group) const {
+  if (!file.exists(group)) return std::nullopt;
+  TableState tables;
+  for (const TableInfo& table : kTables) {
+    const std::string path = joined(group, table.name);
+    if (!file.exists(path)) refuse(path, "is missing");
+    tables.*table.rows = read(path, verify_digests);
+  }
+  check_tables(tables, source.config, file.path(), group);
+  return tables;
+}
+
 std::string DumpReader::Impl::read_event(const std::string& group) const {
   const std::string dataset = joined(group, kEventDataset);
   std::string event;
@@ -223,6 +237,7 @@ StepObservation DumpReader::Impl::read_step(std::int64_t step) const {
   observation.step = step;
   observation.event = read_event(group);
   observation.batch = read_batch(joined(group, "batch"));
+  observation.tables = read_tables(joined(joined(kState, step_name(step)), kTablesGroup));
   observation.layers.resize(source.config.layers.size());
   for (std::size_t layer = 0; layer < observation.layers.size(); ++layer) {
     const std::string child = layer_name(static_cast<std::int64_t>(layer));

@@ -19,6 +19,7 @@
 #include "io/hdf5_file.hpp"
 #include "model/digest.hpp"
 #include "model/error.hpp"
+#include "model/tables.hpp"
 
 namespace dsv4::io {
 namespace {
@@ -86,6 +87,10 @@ std::int64_t estimate_bytes(const StepObservation& step) {
        {&step.batch.request, &step.batch.position, &step.batch.slot, &step.batch.page, &step.batch.prefix}) {
     total += dataset_bytes(*table);
   }
+  if (step.tables) {
+    total += kGroupBytes;
+    for (const TableInfo& table : kTables) total += dataset_bytes((*step.tables).*table.rows);
+  }
   for (const LayerObservation& layer : step.layers) {
     total += static_cast<std::int64_t>(2 + kStageCount + kCacheCount) * kGroupBytes;
     for (const auto& [id, tensor] : layer.tensors) total += dataset_bytes(tensor);
@@ -133,6 +138,7 @@ struct DumpWriter::Impl {
   void abandon() noexcept;
   void write_batch(Hdf5Group& step, const BatchTables& batch);
   void write_layer(Hdf5Group& step, int number, const LayerObservation& layer);
+  void write_tables(Hdf5Group& step, const TableState& tables);
   void write_state(Hdf5Group& step, int number, const LayerObservation& layer);
   void write_tensor(Hdf5Group& group, const std::string& name, const Tensor& tensor, std::string_view dims,
                     Role role);
@@ -245,6 +251,13 @@ void DumpWriter::Impl::write_layer(Hdf5Group& step, int number, const LayerObser
   }
 }
 
+void DumpWriter::Impl::write_tables(Hdf5Group& step, const TableState& tables) {
+  Hdf5Group group = step.create_group(std::string(kTablesGroup));
+  for (const TableInfo& table : kTables) {
+    write_tensor(group, std::string(table.name), tables.*table.rows, table.dims, Role::state);
+  }
+}
+
 void DumpWriter::Impl::write_state(Hdf5Group& step, int number, const LayerObservation& layer) {
   Hdf5Group group = step.create_group(layer_name(number));
   for (std::size_t index = 0; index < kCacheCount; ++index) {
@@ -312,6 +325,7 @@ void DumpWriter::write(const StepObservation& step) {
       self.write_tensor(tensors, std::string(kEventDataset), text, "byte", Role::input);
     }
     self.write_batch(tensors, step.batch);
+    if (step.tables) self.write_tables(state, *step.tables);
     for (std::size_t layer = 0; layer < step.layers.size(); ++layer) {
       self.write_layer(tensors, static_cast<int>(layer), step.layers[layer]);
       self.write_state(state, static_cast<int>(layer), step.layers[layer]);

@@ -48,6 +48,12 @@ std::int64_t row_elements(const RunConfig& config, int layer, TensorId id, std::
 
 std::int64_t step_bytes(const RunConfig& config, const StepPlan& step, const Selection& selection) {
   std::int64_t bytes = kDatasetOverhead * kDatasetsAStep;
+  // Tables: two rows of at most 16 bytes for each page that is held, one for each that was given back.
+  std::int64_t pages = 0;
+  for (const LiveRequest& live : step.live) {
+    for (const std::vector<std::int32_t>& table : *live.tables) pages += std::ssize(table);
+  }
+  bytes += 4 * kDatasetOverhead + 48 * pages;
   std::int32_t end = 0;
   for (const RequestStep& request : step.requests) end = std::max(end, request.end);
   for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {

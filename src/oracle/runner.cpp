@@ -251,7 +251,10 @@ void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation
     gathered.writes.assign(writes.begin(), writes.end());
     check_layer(plan, layer, gathered.writes);
   }
-  if (lifetimes_) lifetimes_->tables(engine_, plan);
+  const bool publishes_tables = observed && selection_.state_digests;
+  std::vector<HeldTable> held;
+  if (lifetimes_ || publishes_tables) held = engine_.held_tables();
+  if (lifetimes_) lifetimes_->tables(held, plan);
   engine_.end_step(plan);
   ledger_.end(plan);
   if (checker_) write_findings_ = checker_->after(engine_, plan);
@@ -264,7 +267,7 @@ void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation
     for (int layer = 0; layer < static_cast<int>(config.layers.size()); ++layer) {
       gather_state(plan, layer, observation.layers[static_cast<std::size_t>(layer)]);
     }
-    if (selection_.state_digests) observation.tables = table_state(ledger_, plan);
+    if (publishes_tables) observation.tables = table_state(ledger_, plan, held);
   }
 }
 

@@ -46,6 +46,7 @@ bool same_numerics(const Profile& a, const Profile& b) {
 
 /// What two cache forms may differ in: where state rows lie, and which of them a restore step computes again.
 void drop_places(StepObservation& observation, StepKind kind) {
+  observation.tables.reset();
   for (LayerObservation& layer : observation.layers) {
     layer.writes.clear();
     if (kind == StepKind::restore || kind == StepKind::lifecycle) {
@@ -157,6 +158,7 @@ std::unique_ptr<Trial::Side> Trial::make_side(const scenario::Scenario& scenario
   side->runner = std::make_unique<Runner>(*side->engine, Selection{});
   const bool small = cache_bytes(side->plan.config) <= kSmallCaches;
   if (subject && pair_.check_writes && small && info.byte_state) side->runner->check_writes();
+  if (subject && pair_.check_writes) side->runner->check_lifetimes();
   side->source = std::make_unique<LiveSource>(*side->runner, side->plan, scenario.text);
   return side;
 }

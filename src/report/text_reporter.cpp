@@ -12,8 +12,10 @@ namespace {
 using compare::Comparison;
 using compare::Verdict;
 
-std::string layer_name(int layer) {
-  return layer < 0 ? std::string("batch") : fmt::format("layer {}", layer);
+/// Tables and batches are those of all layers.
+std::string layer_name(int layer, std::string_view stage) {
+  if (layer >= 0) return fmt::format("layer {}", layer);
+  return stage == "state" ? "all layers" : "batch";
 }
 
 std::string share(const std::optional<double>& value) {
@@ -68,7 +70,7 @@ class TextReporter : public Reporter {
       for (const Comparison& c : comparison.comparisons) tensor_line(c);
     }
     for (const compare::Finding& finding : comparison.findings) {
-      line("FINDING at step {}, layer {}: {}: {} (owner {})", finding.step, finding.layer, finding.kind,
+      line("FINDING at step {}, {}: {}: {} (owner {})", finding.step, layer_name(finding.layer, "state"), finding.kind,
            finding.message, finding.owner);
       if (!finding.stage && !finding.last_writer.empty()) field("writer", finding.last_writer);
       if (!finding.event.empty()) field("event", finding.event);
@@ -79,7 +81,7 @@ class TextReporter : public Reporter {
                         const std::string& reproduce) override {
     const std::string_view what = c.verdict == Verdict::diverged ? "DIVERGED" : "DIFFERS";
     const std::string when = c.step < 0 ? "by token" : fmt::format("at step {}", c.step);
-    line("{} {}, {}, stage {}, tensor {}  (verdict {}, rule {})", what, when, layer_name(c.layer), c.stage,
+    line("{} {}, {}, stage {}, tensor {}  (verdict {}, rule {})", what, when, layer_name(c.layer, c.stage), c.stage,
          c.tensor, compare::name(c.verdict), c.rule);
     if (!event.empty()) field("event", event);
     if (!c.first.empty()) {
@@ -199,7 +201,7 @@ class TextReporter : public Reporter {
   }
 
   void tensor_line(const Comparison& c) {
-    line("  {:<8} {:<16} {:<16} {:<14} {} of {}{}", layer_name(c.layer), c.stage, c.tensor,
+    line("  {:<8} {:<16} {:<16} {:<14} {} of {}{}", layer_name(c.layer, c.stage), c.stage, c.tensor,
          compare::name(c.verdict), c.mismatches, c.elements, c.downstream ? "  downstream" : "");
   }
 

@@ -109,6 +109,42 @@ TEST_CASE("every step of a row count has one graph layout, which says what the p
   check_forms("c4_state: page4align, c128_state: online");
 }
 
+TEST_CASE("held tables are the plan's, and a page changed on the device shows") {
+  const RunPlan run = plan_of("allocate: shuffled", kSteps);
+  for (const std::size_t at : {0U, 2U, 4U}) {
+    const StepPlan& step = run.steps[at];
+    std::vector<std::optional<Capacity>> forms{std::nullopt};
+    if (at != 0) forms.push_back(graph_capacity(run.config, needed_capacity(run.config, step)));
+    for (const std::optional<Capacity>& form : forms) {
+      const StepLayout layout(run.config, step, form);
+      std::vector<std::int32_t> values = layout.tables.host;
+      const auto differing = [&] {
+        std::set<std::pair<std::int32_t, Pool>> found;
+        std::size_t items = 0;
+        for (const HeldTable& held : layout.held_tables(run.config, step, values)) {
+          const auto request = std::find_if(step.requests.begin(), step.requests.end(),
+                                            [&](const RequestStep& one) { return one.request == held.request; });
+          REQUIRE(request != step.requests.end());
+          for (std::size_t i = 0; i < held.pages.size(); ++i, ++items) {
+            const auto& table = (*request->tables)[static_cast<std::size_t>(held.pool)];
+            if (table.at(static_cast<std::size_t>(held.first) + i) != held.pages[i]) found.insert({held.request, held.pool});
+          }
+        }
+        CHECK(items > 0);
+        return found;
+      };
+      CHECK(differing().empty());
+      // The window table of the first request begins the array (eager), or belongs to its first row (graph).
+      const auto page = std::find_if(values.begin(), values.end(), [](std::int32_t value) { return value >= 0; });
+      REQUIRE(page != values.end());
+      ++*page;
+      const auto found = differing();
+      REQUIRE(found.size() == 1);
+      CHECK(found.begin()->second == Pool::window);
+    }
+  }
+}
+
 TEST_CASE("capacity is a power of two of at least 4096 tokens, within what the pools hold") {
   const RunPlan run = plan_of("pages: {pool: 1000}", kSteps);
   CHECK(graph_capacity(run.config, {}).c4 == 1024);

@@ -52,8 +52,8 @@ void LifetimeChecker::begin(const StepPlan& plan) {
   }
 }
 
-void LifetimeChecker::tables(const Engine& engine, const StepPlan& plan) {
-  for (const HeldTable& held : engine.held_tables()) {
+void LifetimeChecker::tables(std::span<const HeldTable> all, const StepPlan& plan) {
+  for (const HeldTable& held : all) {
     const auto step = std::ranges::find(plan.requests, held.request, &RequestStep::request);
     if (step == plan.requests.end()) continue;
     const auto& table = (*step->tables)[static_cast<std::size_t>(held.pool)];

@@ -36,8 +36,8 @@ class LifetimeChecker {
 
   /// A step begins: tokens, copies.
   void begin(const StepPlan& plan);
-  /// The tables of the engine, between its begin_step and end_step.
-  void tables(const Engine& engine, const StepPlan& plan);
+  /// The tables of the engine (Engine::held_tables), told between its begin_step and end_step.
+  void tables(std::span<const HeldTable> held, const StepPlan& plan);
   /// One layer when the stages that write caches and publish lists have run: what it read and wrote. Once a
   /// step.
   void layer(const Engine& engine, const StepPlan& plan, int layer, std::span<const Write> writes);

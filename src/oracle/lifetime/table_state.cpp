@@ -17,7 +17,18 @@ Tensor table_of(std::vector<std::array<std::int32_t, N>> rows) {
 
 }  // namespace
 
-TableState table_state(const PageLedger& ledger, const StepPlan& plan) {
+TableState table_state(const PageLedger& ledger, const StepPlan& plan, std::span<const HeldTable> held) {
+  const auto with_own_pages = [&](std::vector<std::int32_t> table, std::int32_t request, std::size_t pool) {
+    for (const HeldTable& own : held) {
+      if (own.request != request || static_cast<std::size_t>(own.pool) != pool) continue;
+      for (std::size_t i = 0; i < own.pages.size(); ++i) {
+        const std::size_t item = static_cast<std::size_t>(own.first) + i;
+        if (item < table.size() && table[item] >= 0)
+          table[item] = own.pages[i];  // what was given back is gone
+      }
+    }
+    return table;
+  };
   std::vector<std::array<std::int32_t, 4>> blocks;
   std::vector<std::array<std::int32_t, 3>> holders;
   std::vector<std::array<std::int32_t, 2>> free;
@@ -25,7 +36,7 @@ TableState table_state(const PageLedger& ledger, const StepPlan& plan) {
   for (const LiveRequest& live : plan.live) {
     bases.push_back({live.request, live.state_base});
     for (std::size_t pool = 0; pool < kPoolCount; ++pool) {
-      const std::vector<std::int32_t>& table = (*live.tables)[pool];
+      const std::vector<std::int32_t> table = with_own_pages((*live.tables)[pool], live.request, pool);
       for (std::size_t item = 0; item < table.size(); ++item) {
         if (table[item] < 0) continue;
         blocks.push_back(
