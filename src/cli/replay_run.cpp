@@ -95,7 +95,7 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
     hidden_ = hidden_of(scenario, side->plan.config);
   }
   side->engine = engine_factory(options_.compute.engine)(engine, side->plan.config, weights_, hidden_);
-  if (model_kernels) use_model_kernels(*side->engine, weights_);
+  if (model_kernels) side->engine = with_model_kernels(std::move(side->engine), weights_);
   if (!fault.empty()) {
     auto faulty = oracle::faults::inject(std::move(side->engine), weights_, oracle::faults::parse_injection(fault));
     faulty_ = faulty.get();
@@ -114,6 +114,12 @@ std::unique_ptr<ReplayRun::Side> ReplayRun::make_side(const std::string& engine,
     if (saved.seed != side->plan.config.seed) {
       throw UsageError(fmt::format("{}: was written with seed {}, this run has {}", options_.resume,
                                    saved.seed, side->plan.config.seed));
+    }
+    const std::string models = model_kernels ? kernel_models_text(side->plan.config) : "";
+    if (saved.kernel_models != models) {
+      const auto said = [](const std::string& text) { return text.empty() ? "without kernel models" : "with " + text; };
+      throw UsageError(fmt::format("{}: was written {}, this run is {}", options_.resume, said(saved.kernel_models),
+                                   said(models)));
     }
     for (const AxisInfo& axis : axes()) {
       if (saved.axes.at(std::string(axis.name)) != profile.value(axis.axis)) {
@@ -165,6 +171,11 @@ void ReplayRun::set_up_reference() {
   if (options_.against.empty()) {
     if (options_.feed == "reference") throw UsageError("--feed reference needs --against");
     return;
+  }
+  if (options_.feed == "reference" && options_.model_kernels && keeps_kernel_state(subject_->plan.config)) {
+    throw UsageError(
+        "--feed reference: state of online C128 under --model-kernels holds the kernel's mean instead of the "
+        "weighted sum, so no other engine's state can be fed");
   }
   const std::vector<std::string> engines = engine_names();
   const bool is_file = std::filesystem::exists(options_.against) || options_.against.ends_with(".h5");
@@ -273,7 +284,8 @@ void ReplayRun::checkpoint(std::int64_t step) {
   const auto found = checkpoints_.find(step);
   if (found == checkpoints_.end()) return;
   checkpoints_written_.insert(step);
-  oracle::write_checkpoint(found->second, *subject_->engine, step + 1, scenario_.text, scenario_.file);
+  oracle::write_checkpoint(found->second, *subject_->engine, step + 1, scenario_.text, scenario_.file,
+                           options_.model_kernels ? kernel_models_text(subject_->plan.config) : "");
 }
 
 void ReplayRun::report_broken_step() {

@@ -171,7 +171,9 @@ void LayerComparer::compare(TensorId id, const Tensor& reference, const Tensor& 
 bool LayerComparer::only_equal_passes(TensorId id, const Tensor& reference, const Tensor& subject,
                                       Inputs inputs) const {
   if (context_.rules.only_equal_passes(id)) return true;
+  const std::optional<TensorId> given = context_.rules.given(id);
   return context_.rules.only_equal_on_same_inputs(id) && inputs == Inputs::identical &&
+         (!given || status(*given) == Inputs::identical) &&
          wide_side(side(true), id, reference) == nullptr && wide_side(side(false), id, subject) == nullptr;
 }
 
@@ -253,8 +255,8 @@ void LayerComparer::compare_values(TensorId id, const Tensor& reference, const T
   const LayerObservation* wide_reference = wide_side(side(true), id, reference);
   const LayerObservation* wide_subject = wide_side(side(false), id, subject);
   // A bound is a statement about the same stage inputs; on other inputs the tensor's rule decides.
-  const bool bounded =
-      (wide_reference != nullptr) != (wide_subject != nullptr) && is_float(reference.dtype());
+  const bool bounded = (wide_reference != nullptr) != (wide_subject != nullptr) &&
+                       is_float(reference.dtype()) && context_.rules.bounded(id);
   const bool by_bound = bounded && inputs_of(id, false, nullptr) == Inputs::identical;
   if (by_bound) result.rule = "bound";
 

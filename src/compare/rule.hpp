@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,6 +82,16 @@ class Rules {
   bool only_equal_on_same_inputs(TensorId id) const {
     return stage_rules_[static_cast<std::size_t>(id)].modelled;
   }
+  /// The kernel behind `modelled` reads `given`, a tensor of the same stage: it must be compared and identical
+  /// too.
+  void require_given(TensorId modelled, TensorId given) {
+    stage_rules_[static_cast<std::size_t>(modelled)].given = given;
+  }
+  /// One side's kernel adds in other units or rounds at other points than the profile: the wide engine's bound
+  /// says nothing about it, the rule judges.
+  void judge_without_bound(TensorId id) { stage_rules_[static_cast<std::size_t>(id)].bounded = false; }
+  bool bounded(TensorId id) const { return stage_rules_[static_cast<std::size_t>(id)].bounded; }
+  std::optional<TensorId> given(TensorId id) const { return stage_rules_[static_cast<std::size_t>(id)].given; }
 
   /// The overrides as given, for reports.
   const std::vector<std::string>& overrides() const { return overrides_; }
@@ -91,6 +102,8 @@ class Rules {
     Rule rule;
     bool only_equal = false;
     bool modelled = false;
+    std::optional<TensorId> given = std::nullopt;
+    bool bounded = true;
   };
   const Entry& other(std::string_view path) const;
 

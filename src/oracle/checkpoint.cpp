@@ -108,7 +108,8 @@ void restore_inputs(const io::Hdf5File& file, const std::string& group, Engine& 
 }  // namespace
 
 void write_checkpoint(const std::string& path, const Engine& engine, std::int64_t next_step,
-                      const std::string& scenario, const std::string& scenario_file) {
+                      const std::string& scenario, const std::string& scenario_file,
+                      const std::string& kernel_models) {
   if (!engine.info().byte_state) {
     throw SubjectError("engine '" + engine.info().name +
                        "' has no byte-exact caches, so it cannot write a checkpoint");
@@ -120,6 +121,7 @@ void write_checkpoint(const std::string& path, const Engine& engine, std::int64_
     root.set("next_step", next_step);
     root.set("seed", config.seed);
     root.set("scenario_file", scenario_file);
+    if (!kernel_models.empty()) root.set("kernel_models", kernel_models);
     for (const AxisInfo& axis : axes()) {
       root.set("axis." + std::string(axis.name), std::string(config.profile.value(axis.axis)));
     }
@@ -147,6 +149,7 @@ CheckpointInfo read_checkpoint(const std::string& path) {
   info.engine = file.text("/", "engine");
   info.next_step = file.integer("/", "next_step");
   info.scenario_file = file.text("/", "scenario_file");
+  if (file.attribute("/", "kernel_models")) info.kernel_models = file.text("/", "kernel_models");
   const auto seed = file.attribute("/", "seed");
   if (!seed || !std::holds_alternative<std::uint64_t>(*seed))
     throw FileError(path + ": attribute seed is missing");

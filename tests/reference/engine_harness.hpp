@@ -66,6 +66,13 @@ class Driver {
     return *engine_;
   }
 
+  /// Puts what `change` makes of the engine in its place.
+  template <class Change>
+  void wrap(Change change) {
+    engine();
+    engine_ = change(std::move(engine_));
+  }
+
   void run(const StepPlan& plan) {
     engine().begin_step(plan);
     if (plan.kind == StepKind::compute || plan.kind == StepKind::restore) {
