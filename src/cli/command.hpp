@@ -34,6 +34,7 @@ void add_bench(CLI::App& app, Shared& shared, Action& action);
 void add_probe(CLI::App& app, Shared& shared, Action& action);
 void add_shrink(CLI::App& app, Shared& shared, Action& action);
 void add_fuzz(CLI::App& app, Shared& shared, Action& action);
+void add_explain(CLI::App& app, Shared& shared, Action& action);
 
 /// `--threads`, `--isa`, `--device` and `--graph` of commands that compute.
 struct ComputeOptions {

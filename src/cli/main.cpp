@@ -106,6 +106,7 @@ int run(int argc, char** argv) {
   cli::add_probe(app, shared, action);
   cli::add_shrink(app, shared, action);
   cli::add_fuzz(app, shared, action);
+  cli::add_explain(app, shared, action);
 
   check_command(app, argc, argv, 1);
   try {

@@ -39,15 +39,11 @@ void flipped_bits(const ReadingScan& scan, std::vector<Reading>& out) {
   const std::uint64_t mask = load_bits(a, first) ^ load_bits(b, first);
   if (std::popcount(mask) != 1) return;
   const int bit = std::countr_zero(mask);
-  const bool alone = scan.differing().size() == 1;
   const auto holds = [&](std::int64_t i) {
     const std::uint64_t x = load_bits(a, i) ^ load_bits(b, i);
     return x == 0 ? Said::nothing : said(x == mask);
   };
-  out.push_back(scan.count(
-      "one_bit",
-      alone ? fmt::format("bit {} of one element is flipped", bit) : fmt::format("bit {} is flipped", bit),
-      holds, false));
+  out.push_back(scan.count("one_bit", fmt::format("bit {} is flipped", bit), holds, false));
 }
 
 /// The exponent k of 2^k that most of the first elements agree on.

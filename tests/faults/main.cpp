@@ -1,10 +1,14 @@
-// fault_matrix [--engine NAME] [--only TEXT] [--scenarios FOLDER]: prints the matrix, one line a fault; exit
-// code 1 if one is not found, or not where it should be, 77 if the engine cannot run here.
+// fault_matrix [--engine NAME] [--only TEXT] [--scenarios FOLDER] [--explain yes]: prints the matrix, one line a
+// fault; exit code 1 if one is not found, or not where it should be, 77 if the engine cannot run here. With
+// --explain the matrix says what every fault is explained as, and fails if one is put down to another.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <map>
 #include <string>
 
+#include "faults/explained.hpp"
 #include "faults/matrix.hpp"
 #include "model/error.hpp"
 #include "reference/engine.hpp"
@@ -19,7 +23,10 @@ struct Options {
   std::string engine = "reference";
   std::string only;
   std::string scenarios = "tests/faults/scenarios";
+  std::string explain;
 };
+
+namespace faults = oracle::faults;
 
 std::unique_ptr<Engine> make_engine(const std::string& name, const RunConfig& config,
                                     std::shared_ptr<const WeightSource> weights,
@@ -38,6 +45,7 @@ class Table {
       : options_(options), matrix_(options.scenarios, options.engine, make_engine) {}
 
   int run() {
+    if (!options_.explain.empty()) return explain_all();
     fmt::print("{:<48} {:<10} {:<20} {:<17} {:<17} {}\n", "fault", "engine", "smallest scenario",
                "stage expected", "stage reported", "first report");
     for (const Case& one : fault_cases()) fault(one);
@@ -56,6 +64,45 @@ class Table {
   }
 
  private:
+  /// Of the 30 mutations at least 28 must be named, by every fault that stands for one.
+  int explain_all() {
+    fmt::print("{:<48} {:<10} {:<20} {:<17} {:<17} {}\n", "fault", "engine", "smallest scenario", "stage expected",
+               "stage reported", "explained as");
+    std::map<std::string, bool> named;
+    for (const Case& one : fault_cases()) {
+      if (!chosen(one.injection)) continue;
+      const Explained result = test::explained(options_.scenarios, options_.engine, make_engine, one);
+      const faults::FaultInfo* const fault = faults::parse_injection(one.injection).fault;
+      if (fault == nullptr) {  // a bit
+        explained_line(one, one.expected, matrix_.run_fault(one).stage, result, !result.certain);
+        continue;
+      }
+      if (!fault->number.empty()) {
+        bool& all = named.try_emplace(std::string(fault->number), true).first->second;
+        all = all && result.named;
+      }
+      const bool smallest = fault->scenario == one.scenario && one.injection.find('=') == std::string::npos;
+      const bool alike = !smallest || result.alike == fault->alike;
+      explained_line(one, one.expected, matrix_.run_fault(one).stage, result, result.named && alike && !result.wrong);
+    }
+    for (const Case& one : control_cases()) {
+      if (!chosen(one.injection)) continue;
+      const Explained result = test::explained(options_.scenarios, options_.engine, make_engine, one);
+      explained_line(one, "no fault", "no fault", result, result.named && !result.wrong);
+    }
+    for (const Case& one : bit_flip_cases()) {
+      if (!chosen(one.injection)) continue;
+      const Explained result = test::explained(options_.scenarios, options_.engine, make_engine, one);
+      explained_line(one, one.expected, matrix_.run_fault(one).stage, result, !result.certain);
+    }
+    const auto count = std::ranges::count_if(named, [](const auto& one) { return one.second; });
+    fmt::print("{} of {} mutations are named; {} lines, {} wrong\n", count, named.size(), lines_, wrong_);
+    return wrong_ > 0 || lines_ == 0 || (options_.only.empty() && count < 28) ? 1 : 0;
+  }
+  void explained_line(const Case& one, const std::string& expected, const std::string& reported, const Explained& result,
+                      bool good) {
+    line(one.injection, one, expected, reported, good ? result.as : result.as + "; " + result.sentence, good);
+  }
   void line(const std::string& what, const Case& one, const std::string& expected,
             const std::string& reported, const std::string& detail, bool good) {
     ++lines_;
@@ -93,9 +140,9 @@ class Table {
          fmt::format("from {} to {}", least, most), error > least && error < most);
   }
   void quiet(const std::string& what, const std::string& scenario,
-             std::string (Matrix::*run)(const std::string&)) {
+             std::string (Matrix::*check)(const std::string&)) {
     if (!chosen(what)) return;
-    const std::string problem = (matrix_.*run)(scenario);
+    const std::string problem = (matrix_.*check)(scenario);
     line(what, {what, scenario, ""}, "-", problem.empty() ? "-" : problem, "", problem.empty());
   }
 
@@ -112,6 +159,7 @@ Options parsed(int count, char** arguments) {
     std::string* const value = key == "--engine"      ? &options.engine
                                : key == "--only"      ? &options.only
                                : key == "--scenarios" ? &options.scenarios
+                               : key == "--explain"   ? &options.explain
                                                       : nullptr;
     if (value == nullptr) throw UsageError("unknown option " + key);
     *value = arguments[i + 1];

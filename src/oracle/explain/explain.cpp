@@ -40,12 +40,20 @@ std::vector<Candidate> candidates_of(const Bench& bench, const Judge& judge) {
   return all;
 }
 
+/// A fault that is known to change another stage first, one that runs later in a step, had shown there in an earlier
+/// step if it had reached this one through state.
+bool comes_later(const Candidate& one, const FirstDifference& first, const RunConfig& config) {
+  const std::optional<Stage> known = stage_named(one.reported);
+  const std::optional<Stage> seen = stage_named(first.stage);
+  if (!known || !seen || first.layer < 0) return false;
+  const auto order = execution_order(config.layers.at(static_cast<std::size_t>(first.layer)), false);
+  return std::ranges::find(order, *known) > std::ranges::find(order, *seen);
+}
+
 bool better(const Evidence& a, const Evidence& b) {
   if (a.fit != b.fit) return a.fit < b.fit;
   if (a.fit == Evidence::Fit::stage && a.later_equal != b.later_equal) return a.later_equal > b.later_equal;
-  const double x = std::max(a.elements_explained, a.error_removed);
-  const double y = std::max(b.elements_explained, b.error_removed);
-  return x > y;
+  return a.removed() > b.removed();
 }
 
 /// Axes taken over one after the other, each the one that carries the agreement farthest.
@@ -82,7 +90,7 @@ std::optional<Evidence> several_axes(const Judge& judge, const Profile& start,
 
 void read_tensor(const std::string& path, const compare::ReadingInput& input,
                  std::vector<TensorReading>& out) {
-  for (compare::Reading& reading : compare::readings(input)) out.push_back({path, std::move(reading)});
+  for (compare::Reading& reading : compare::readings(input)) out.push_back({path, false, std::move(reading)});
 }
 
 /// The reference's tensor of the last step before the first difference that published one.
@@ -121,7 +129,7 @@ compare::ReadingInput input_of(const Judge& judge, int layer, TensorId id, const
   return input;
 }
 
-/// Of every tensor of the stage that differs; the first one's come first.
+/// Of the tensor that differed first; where it has none, of those of its stage.
 std::vector<TensorReading> readings_of(const Judge& judge) {
   std::vector<TensorReading> found;
   const FirstDifference& first = *judge.first();
@@ -132,6 +140,7 @@ std::vector<TensorReading> readings_of(const Judge& judge) {
   const LayerObservation& foreign = step.foreign.observation.layers.at(static_cast<std::size_t>(first.layer));
   for (const Item& item : step.items) {
     if (!judge.own(item) || item.equal) continue;
+    if (!found.empty()) break;
     const std::string& tensor = std::get<2>(item.key);
     const std::optional<Stage> stage = stage_named(item.stage());
     if (stage) {
@@ -141,7 +150,7 @@ std::vector<TensorReading> readings_of(const Judge& judge) {
       const Tensor& b = foreign.tensors.at(*id);
       for (compare::Reading& one :
            rotation_readings(judge.config(), step.reference.observation, first.layer, *id, b))
-        found.push_back({item.place(), std::move(one)});
+        found.push_back({item.place(), false, std::move(one)});
       read_tensor(item.place(), input_of(judge, first.layer, *id, a, b), found);
     } else if (reference.state_tensors.contains(tensor) && foreign.state_tensors.contains(tensor)) {
       compare::ReadingInput input;
@@ -153,12 +162,7 @@ std::vector<TensorReading> readings_of(const Judge& judge) {
       read_tensor(item.place(), input, found);
     }
   }
-  // At most three; of one name only the first tensor's.
-  std::set<std::string> names;
-  std::erase_if(found, [&](const TensorReading& one) { return !names.insert(one.reading.name).second; });
-  std::ranges::stable_sort(found, [](const TensorReading& a, const TensorReading& b) {
-    return a.reading.certain() && !b.reading.certain();
-  });
+  for (TensorReading& one : found) one.first = one.tensor == fmt::format("{}/{}", first.stage, first.tensor);
   if (found.size() > 3) found.resize(3);
   return found;
 }
@@ -170,9 +174,8 @@ Explanation::Outcome outcome_of(const Explanation& explanation) {
   if (families.size() > 1) return Explanation::Outcome::ambiguous;
   if (!explanation.ranked.empty() && explanation.ranked.front().fit == Evidence::Fit::stage)
     return Explanation::Outcome::stage_only;
-  const auto certain = [](const TensorReading& one) { return one.reading.certain(); };
-  return std::ranges::any_of(explanation.readings, certain) ? Explanation::Outcome::read
-                                                            : Explanation::Outcome::unexplained;
+  return explanation.certain_reading() != nullptr ? Explanation::Outcome::read
+                                                  : Explanation::Outcome::unexplained;
 }
 
 }  // namespace
@@ -194,6 +197,13 @@ std::vector<const Evidence*> Explanation::reproducing() const {
     if (one.fit == Evidence::Fit::everything) all.push_back(&one);
   }
   return all;
+}
+
+const TensorReading* Explanation::certain_reading() const {
+  for (const TensorReading& one : readings) {
+    if (one.first && one.reading.certain()) return &one;
+  }
+  return nullptr;
 }
 
 Explanation explain(const Bench& bench, Foreign& foreign, const OnCandidate& on_candidate) {
@@ -219,6 +229,10 @@ Explanation explain(const Bench& bench, Foreign& foreign, const OnCandidate& on_
       explanation.left_out = static_cast<std::int64_t>(all.size() - at);
       break;
     }
+    if (comes_later(all[at], *judge.first(), judge.config())) {
+      ++explanation.tried;
+      continue;
+    }
     try {
       Evidence evidence = judge.evaluate(all[at]);
       ++explanation.tried;
@@ -228,6 +242,11 @@ Explanation explain(const Bench& bench, Foreign& foreign, const OnCandidate& on_
     }
   }
   std::ranges::stable_sort(explanation.ranked, better);
+  // Beside what reproduces everything, a small agreement is coincidence.
+  if (!explanation.reproducing().empty()) {
+    std::erase_if(explanation.ranked,
+                  [](const Evidence& one) { return one.fit == Evidence::Fit::part && one.removed() < 0.5; });
+  }
   const bool whole =
       !explanation.ranked.empty() && explanation.ranked.front().fit == Evidence::Fit::everything;
   if (!whole && explanation.left_out == 0) {

@@ -6,6 +6,7 @@
 /// first, it is `stage`. What several candidates reproduce alike is never put down to one of them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -65,12 +66,16 @@ struct Evidence {
   double elements_explained = 0;                  ///< share of the stage's differing elements that agree now
   double error_removed = 0;  ///< share of the sum of |difference| of the first tensor, where it has numbers
   std::string first_left;    ///< the first thing behind the stage that still differs
+
+  /// What it does away with: the larger of the two shares.
+  double removed() const { return std::max(elements_explained, error_removed); }
 };
 std::string_view name(Evidence::Fit fit);
 
 /// A reading, and of which tensor.
 struct TensorReading {
   std::string tensor;  ///< "compress.pool/pooled"
+  bool first = false;  ///< it is the tensor that differed first
   compare::Reading reading;
 };
 
@@ -78,6 +83,7 @@ struct TensorReading {
 struct Isolation {
   std::int64_t equal = 0, total = 0;
   std::string first_left;
+  std::string stopped;  ///< message of the reference, which broke off
 };
 
 struct Explanation {
@@ -103,6 +109,8 @@ struct Explanation {
 
   /// The candidates that reproduce everything.
   std::vector<const Evidence*> reproducing() const;
+  /// A reading without exceptions of the tensor that differed first; null: none.
+  const TensorReading* certain_reading() const;
 };
 std::string_view name(Explanation::Outcome outcome);
 

@@ -61,7 +61,7 @@ std::optional<Isolation> Judge::isolate() const {
       if (one.failed && isolation.first_left.empty())
         isolation.first_left = fmt::format("{}/{} of step {}", one.stage, one.tensor, one.step);
     }
-    if (!seen.stopped.empty() && isolation.first_left.empty()) isolation.first_left = seen.stopped;
+    isolation.stopped = seen.stopped;
   }
   return isolation;
 }

@@ -18,9 +18,8 @@ std::string lowered(std::string text) {
 }
 
 std::string steps_words(const Explanation& all) {
-  const std::int64_t first = all.first->step;
-  return first == all.last_step ? fmt::format("step {}", first)
-                                : fmt::format("steps {} to {}", first, all.last_step);
+  return all.first_step == all.last_step ? fmt::format("step {}", all.last_step)
+                                         : fmt::format("steps {} to {}", all.first_step, all.last_step);
 }
 
 std::string called(const Candidate& one) {
@@ -46,9 +45,8 @@ std::string place(const FirstDifference& first) {
   return fmt::format("{} of step {}, layer {}", first.stage, first.step, first.layer);
 }
 
-std::string all_of_it(const Evidence& one, const Explanation& all) {
-  return fmt::format("all {} tensors and states of {} bit for bit", one.stage_total + one.later_total,
-                     steps_words(all));
+std::string all_of_it(const Explanation& all) {
+  return fmt::format("all {} tensors and states of {} bit for bit", all.compared, steps_words(all));
 }
 
 std::string names_of(const std::vector<const Evidence*>& some) {
@@ -64,7 +62,7 @@ std::string explained(const Explanation& all) {
   const std::vector<const Evidence*> some = all.reproducing();
   const Evidence& one = *some.front();
   std::string text = fmt::format("The subject goes wrong at {}: {} reproduces {} ({})", place(*all.first),
-                                 called(one.candidate), all_of_it(one, all), lowered(one.candidate.meaning));
+                                 called(one.candidate), all_of_it(all), lowered(one.candidate.meaning));
   if (one.candidate.kind != Candidate::Kind::fault)
     text.replace(text.find("goes wrong"), 10, "leaves the reference");
   if (some.size() > 1)
@@ -72,19 +70,13 @@ std::string explained(const Explanation& all) {
   return text;
 }
 
-const TensorReading* certain_reading(const Explanation& all) {
-  for (const TensorReading& one : all.readings) {
-    if (one.reading.certain()) return &one;
-  }
-  return nullptr;
-}
-
 std::string isolated(const Explanation& all) {
   if (!all.isolation || all.isolation->total == 0) return "";
   const Isolation& isolation = *all.isolation;
   if (isolation.equal == isolation.total)
-    return fmt::format("; nothing but {} is wrong: with its foreign tensors in place all {} others agree",
-                       all.first->stage, isolation.total);
+    return fmt::format("; nothing but {} is wrong: with its foreign tensors in place all {} others agree{}",
+                       all.first->stage, isolation.total,
+                       isolation.stopped.empty() ? "" : " until the reference stops as well");
   return fmt::format(
       "; {} is not all: with its foreign tensors in place {} of {} others still differ, first {}",
       all.first->stage, isolation.total - isolation.equal, isolation.total, isolation.first_left);
@@ -111,7 +103,7 @@ std::string sentence_of(const Explanation& all) {
     text = fmt::format(
         "The subject leaves the reference at {}: {} reproduce {} alike, so another scenario must tell "
         "them apart",
-        place(*all.first), names_of(some), all_of_it(*some.front(), all));
+        place(*all.first), names_of(some), all_of_it(all));
   } else if (all.outcome == Outcome::stage_only) {
     const Evidence& one = all.ranked.front();
     text = fmt::format(
@@ -121,10 +113,12 @@ std::string sentence_of(const Explanation& all) {
         one.later_total - one.later_equal, one.later_total, one.first_left);
   } else {
     text = fmt::format("The subject leaves the reference at {}", place(*all.first));
-    if (const TensorReading* one = certain_reading(all)) {
-      text += fmt::format(": in all {} differing elements of {} {}", one->reading.differing, one->tensor,
-                          lowered(one->reading.sentence));
-    } else if (!all.ranked.empty()) {
+    if (const TensorReading* one = all.certain_reading()) {
+      text += one->reading.differing == 1
+                  ? fmt::format(": in the one differing element of {} {}", one->tensor, one->reading.sentence)
+                  : fmt::format(": in all {} differing elements of {} {}", one->reading.differing,
+                                one->tensor, one->reading.sentence);
+    } else if (!all.ranked.empty() && all.ranked.front().removed() >= 0.5) {
       const Evidence& nearest = all.ranked.front();
       text += fmt::format(
           " as nothing known does; nearest is {}, which explains {:.1f} % of the differing elements and "

@@ -43,6 +43,8 @@ struct FaultInfo {
   bool by_effect = false;         ///< the mechanism does not exist in our engines; its effect is put in
   bool recomputes = false;        ///< in canonical arithmetic, so other profiles are refused
   std::string_view verdict = {};  ///< of a negative control: the verdict it must get; empty for faults
+  /// What `explain` cannot tell from it on that scenario, because the bits are the same: "a, b".
+  std::string_view alike = {};
 };
 
 /// In the order of their numbers, then the controls.
