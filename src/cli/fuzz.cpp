@@ -35,6 +35,7 @@ struct Options {
   std::optional<double> seconds;
   std::string engine = "reference";
   std::string inject;
+  bool model_kernels = false;
   std::string folder = "fuzz-failures";
   ComputeOptions compute;
 };
@@ -54,6 +55,7 @@ std::vector<oracle::TrialPair> pairs_of(const Options& options) {
   std::vector<oracle::TrialPair> pairs;
   for (const std::string& text : options.pairs) {
     const oracle::TrialPair pair = oracle::trial_pair(text, options.engine);
+    if (options.model_kernels) check_model_kernels(pair);
     std::string fault = missing(pair.subject.engine);
     if (fault.empty() && !pair.sequential) fault = missing(pair.reference.engine);
     if (fault.empty())
@@ -73,7 +75,8 @@ std::string save(const oracle::FuzzFailure& failure, const oracle::TrialPair& pa
   file = (std::filesystem::path(options.folder) / (failure.scenario.name + "-" + file + ".yaml")).string();
   const std::string again = fmt::format("fuzz --seed {} --first {} --count 1 --pair {}", options.fuzz.seed,
                                         failure.index, failure.pair);
-  const std::string inject = options.inject.empty() ? "" : " --inject " + shell_quoted(options.inject);
+  std::string inject = options.inject.empty() ? "" : " --inject " + shell_quoted(options.inject);
+  if (options.model_kernels) inject += " --model-kernels";
   io::AtomicFile out(file);
   out.write(saved_text(failure.smallest, pair, file, again + inject, inject));
   out.finish();
@@ -146,6 +149,7 @@ int run(Options options, const Shared& shared) {
   apply(options.compute);
   if (options.pairs.empty()) {
     options.pairs = {"ring:paged", "ring:page4align", "sequential", "reference:wide", "reference:cuda"};
+    if (options.model_kernels) options.pairs = {"ring:paged", "ring:page4align", "reference:wide"};
   }
   const std::vector<oracle::TrialPair> pairs = pairs_of(options);
   io::OutputPaths::writes_folder(options.folder);
@@ -165,12 +169,13 @@ int run(Options options, const Shared& shared) {
     events.progress = [&](const oracle::FuzzReport& so_far) {
       progress.advance(1, fmt::format("{} diverged, {} facts", so_far.diverged, so_far.facts.size()));
     };
-    report = oracle::fuzz(options.fuzz, pairs, trial_tools(options.compute, options.inject), events);
+    report = oracle::fuzz(options.fuzz, pairs, trial_tools(options.compute, options.inject, options.model_kernels), events);
   }
   print_report(report, shared.json);
   if (report.interrupted) return kInterrupted;
   if (report.diverged > 0) return kFailed;
-  return report.scenarios > 0 ? kDone : kUsage;
+  const bool compared = std::ranges::any_of(report.compared, [](const auto& pair) { return pair.second > 0; });
+  return compared ? kDone : kUsage;
 }
 
 }  // namespace
@@ -197,6 +202,8 @@ void add_fuzz(CLI::App& app, Shared& shared, Action& action) {
   command
       ->add_option("--inject", options->inject, "Put a fault into the engine under test (see: list faults)")
       ->type_name("NAME[:key=value,...]");
+  command->add_flag("--model-kernels", options->model_kernels,
+                    "Stages by models of production kernels, in scenarios whose profile has some (see: list kernels)");
   command->add_option("--out", options->folder, "Folder for failures")
       ->type_name("DIR")
       ->capture_default_str();

@@ -13,6 +13,7 @@
 #include "cli/engines.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/json_lines.hpp"
+#include "cli/kernels/kernel_table.hpp"
 #include "cli/list_coverage.hpp"
 #include "model/profile.hpp"
 #include "model/stage.hpp"
@@ -212,11 +213,12 @@ void list_faults(bool json, bool markdown) {
   if (!json) fmt::print("{:<30} {:<5} {:<16} {}\n", "bitflip:TENSOR[:element[:bit]]", "", "the tensor's", "One bit of a published tensor.");
 }
 
-constexpr std::array<std::string_view, 9> kTopics{"stages",   "tensors", "profiles", "models", "scenarios",
-                             "coverage", "engines", "devices",  "faults"};
+constexpr std::array<std::string_view, 10> kTopics{"stages",   "tensors", "profiles", "models", "scenarios",
+                             "coverage", "engines", "devices",  "faults", "kernels"};
 
 int run(const std::string& what, bool json, bool markdown) {
-  if (markdown && what != "faults") throw UsageError("list: --markdown is for 'list faults'");
+  if (markdown && what != "faults" && what != "kernels")
+    throw UsageError("list: --markdown is for 'list faults' and 'list kernels'");
   if (what == "stages")
     list_stages(json);
   else if (what == "tensors")
@@ -233,6 +235,8 @@ int run(const std::string& what, bool json, bool markdown) {
     list_devices(json);
   else if (what == "faults")
     list_faults(json, markdown);
+  else if (what == "kernels")
+    print_kernel_table(json, markdown);
   else
     list_engines(json);
   return kDone;
@@ -248,7 +252,7 @@ void add_list(CLI::App& app, Shared& shared, Action& action) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* const command = app.add_subcommand(
-      "list", "Names: stages, tensors, profiles, models, scenarios, coverage, engines, devices, faults");
+      "list", "Names: stages, tensors, profiles, models, scenarios, coverage, engines, devices, faults, kernels");
   command->footer(
       "Examples:\n  dsv4-oracle list tensors\n  dsv4-oracle list coverage --json\n"
       "  dsv4-oracle list --coverage verify-grid rewind");
@@ -256,7 +260,7 @@ void add_list(CLI::App& app, Shared& shared, Action& action) {
       ->type_name("WHAT");
   command->add_flag("--coverage", options->coverage,
                     "Which facts the scenarios reach; exit code 1 if one is reached by none");
-  command->add_flag("--markdown", options->markdown, "As a page of the documentation (faults)");
+  command->add_flag("--markdown", options->markdown, "As a page of the documentation (faults, kernels)");
   command->callback([options, &shared, &action] {
     action = [options, &shared] {
       if (options->coverage) return list_coverage_reach(options->names, shared.json);

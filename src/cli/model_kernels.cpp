@@ -65,6 +65,21 @@ bool keeps_kernel_state(const RunConfig& config) {
   });
 }
 
+void check_feeding_kernel_models(const RunConfig& config) {
+  if (!keeps_kernel_state(config)) return;
+  throw UsageError(
+      "--feed reference: state of online C128 under --model-kernels holds the kernel's mean instead of the "
+      "weighted sum, so no other engine's state can be fed");
+}
+
+void know_kernel_models(compare::Rules& rules, const RunConfig& config) {
+  for (const LayerKind kind : config.layers) {
+    for (const StageModel* const model : stage_models_of(config, kind)) {
+      for (const TensorId id : model->beyond) rules.judge_without_bound(id);
+    }
+  }
+}
+
 compare::Rules hopper_exact_rules(const RunConfig& config) {
   // A tensor counts if every layer that has its stage has a model of it.
   std::map<TensorId, std::optional<TensorId>> exact;
@@ -101,13 +116,7 @@ compare::Rules make_rules(const std::string& name, bool bits, const SourceInfo& 
   const RunConfig& config = (has_model_kernels(reference) ? reference : subject).config;
   compare::Rules rules =
       set == compare::RuleSet::hopper_exact ? hopper_exact_rules(config) : compare::Rules(set);
-  if (modelled) {
-    for (const LayerKind kind : config.layers) {
-      for (const StageModel* const model : stage_models_of(config, kind)) {
-        for (const TensorId id : model->beyond) rules.judge_without_bound(id);
-      }
-    }
-  }
+  if (modelled) know_kernel_models(rules, config);
   return rules;
 }
 

@@ -25,15 +25,19 @@ std::unique_ptr<Engine> with_model_kernels(std::unique_ptr<Engine> engine,
                                            std::shared_ptr<const WeightSource> weights,
                                            std::function<bool(const StageModel&)> choose = {});
 
-/// Whether state rows of such a run mean something else than published: SGLang's online C128. They cannot be
-/// fed from another engine.
+/// Whether state rows of such a run mean something else than published: SGLang's online C128.
 bool keeps_kernel_state(const RunConfig& config);
+/// Throws UsageError where they do: they cannot be fed from another engine.
+void check_feeding_kernel_models(const RunConfig& config);
 
 /// Ends the engine's name in dumps and reports of such a run.
 inline constexpr std::string_view kModelKernelsSuffix = "+kernel-models";
 inline bool has_model_kernels(const SourceInfo& info) {
   return info.engine.ends_with(kModelKernelsSuffix);
 }
+
+/// What rules have to know where one side is such a run: tensors that no float64 bound covers.
+void know_kernel_models(compare::Rules& rules, const RunConfig& config);
 
 /// The rules `hopper-exact` of results that are held against a run of this configuration with kernel models.
 compare::Rules hopper_exact_rules(const RunConfig& config);

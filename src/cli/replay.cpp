@@ -165,7 +165,7 @@ void add_run_options(CLI::App& command, ReplayOptions& options) {
   command.add_option("--only", options.only, "Of a sweep: runs whose name holds this text, for example 'n=3'")
       ->type_name("TEXT");
   command.add_flag("--model-kernels", options.model_kernels,
-                   "Pools and index scores by models of the profile's production kernels (vllm-*, sglang-*)");
+                   "Stages by models of the profile's production kernels: vllm-*, sglang-* (see: list kernels)");
 }
 
 void add_comparison_options(CLI::App& command, ReplayOptions& options) {

@@ -172,11 +172,7 @@ void ReplayRun::set_up_reference() {
     if (options_.feed == "reference") throw UsageError("--feed reference needs --against");
     return;
   }
-  if (options_.feed == "reference" && options_.model_kernels && keeps_kernel_state(subject_->plan.config)) {
-    throw UsageError(
-        "--feed reference: state of online C128 under --model-kernels holds the kernel's mean instead of the "
-        "weighted sum, so no other engine's state can be fed");
-  }
+  if (options_.feed == "reference" && options_.model_kernels) check_feeding_kernel_models(subject_->plan.config);
   const std::vector<std::string> engines = engine_names();
   const bool is_file = std::filesystem::exists(options_.against) || options_.against.ends_with(".h5");
   if (is_file && std::ranges::find(engines, options_.against) == engines.end()) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "cli/engines.hpp"
+#include "cli/model_kernels.hpp"
+#include "model/error.hpp"
 #include "oracle/faults/catalogue.hpp"
 #include "scenario/plan.hpp"
 #include "scenario/write_yaml.hpp"
@@ -53,8 +55,24 @@ std::string saved_text(const oracle::ShrunkFailure& failure, const oracle::Trial
          comment(command_of(file, pair, options)) + scenario::write_yaml(scenario);
 }
 
-oracle::TrialTools trial_tools(const ComputeOptions& compute, const std::string& inject) {
-  oracle::TrialTools tools{engine_factory(compute.engine), weights_of, hidden_of, {}};
+void check_model_kernels(const oracle::TrialPair& pair) {
+  if (!pair.sequential) return;
+  throw UsageError(
+      "--model-kernels: not with 'sequential': FlashMLA cuts a decode batch as a whole and has another kernel for "
+      "chunks, so a request alone has other bits");
+}
+
+oracle::TrialTools trial_tools(const ComputeOptions& compute, const std::string& inject, bool model_kernels) {
+  oracle::TrialTools tools{engine_factory(compute.engine), weights_of, hidden_of, {}, {}, {}};
+  if (model_kernels) {
+    tools.models = [](std::unique_ptr<Engine> engine, const std::shared_ptr<const WeightSource>& weights,
+                      bool fed) {
+      require_kernel_models(engine->config().profile);
+      if (fed) check_feeding_kernel_models(engine->config());
+      return with_model_kernels(std::move(engine), weights);
+    };
+    tools.models_rules = know_kernel_models;
+  }
   if (!inject.empty()) {
     const auto injection = oracle::faults::parse_injection(inject);
     tools.fault = [injection](std::unique_ptr<Engine> engine,

@@ -19,7 +19,11 @@ std::string saved_text(const oracle::ShrunkFailure& failure, const oracle::Trial
 /// "2 steps, 131 tokens"
 std::string size_of(const scenario::Scenario& scenario);
 
-/// Seeded inputs or the scenario's files, engines of this build, and the fault of `--inject` if there is one.
-oracle::TrialTools trial_tools(const ComputeOptions& compute, const std::string& inject);
+/// Seeded inputs or the scenario's files, engines of this build, the fault of `--inject` if there is one, and
+/// kernel models if asked for.
+oracle::TrialTools trial_tools(const ComputeOptions& compute, const std::string& inject, bool model_kernels);
+
+/// Throws UsageError for a pair that kernel models cannot be part of.
+void check_model_kernels(const oracle::TrialPair& pair);
 
 }  // namespace dsv4::cli

@@ -84,6 +84,7 @@ std::string repeated_options(const ReplayOptions& options) {
     if (!value.empty()) text += fmt::format(" {} {}", name, shell_quoted(value));
   };
   add("--inject", options.inject);
+  if (options.model_kernels) text += " --model-kernels";
   add("--against-profile", options.against_profile);
   add("--rules", options.rules);
   for (const std::string& rule : options.rule_overrides) add("--rule", rule);
@@ -97,6 +98,7 @@ int run(const ShrinkOptions& options, const Shared& shared) {
   apply(replay.compute);
   const std::vector<scenario::Scenario> runs = runs_of(replay);
   const oracle::TrialPair pair = pair_of(options, runs);
+  if (replay.model_kernels) check_model_kernels(pair);
   for (const oracle::TrialSide& side : {pair.reference, pair.subject}) check_engine_name(side.engine);
   check_engine_options(replay.compute.engine, {pair.subject.engine, pair.reference.engine});
   const std::string output = !options.output.empty()
@@ -106,7 +108,7 @@ int run(const ShrinkOptions& options, const Shared& shared) {
   paths.reads(runs.front().file);
   paths.writes(output, io::OutputKind::text);
 
-  oracle::Trial trial(pair, trial_tools(replay.compute, replay.inject));
+  oracle::Trial trial(pair, trial_tools(replay.compute, replay.inject, replay.model_kernels));
   oracle::Progress progress("shrink", 0, "scenarios", !shared.quiet);
   trial.on_run([&] { progress.advance(1); });
   for (const scenario::Scenario& one : runs) {
@@ -170,6 +172,8 @@ void add_shrink(CLI::App& app, Shared& shared, Action& action) {
       ->capture_default_str();
   command->add_option("--inject", replay.inject, "Put a fault into the engine (see: list faults)")
       ->type_name("NAME[:key=value,...]");
+  command->add_flag("--model-kernels", replay.model_kernels,
+                    "Stages by models of the profile's production kernels (see: list kernels)");
   command->add_option("--rules", replay.rules, "bits: only equal passes; values: rounding differences pass")
       ->check(CLI::IsMember({"bits", "values"}));
   command->add_option("--rule", replay.rule_overrides, "Rule of some tensors, for example 'q.up/.*=ulp:1'")

@@ -119,6 +119,8 @@ TrialTools seeded_tools(EngineFactory engine) {
   return {std::move(engine),
           [](const scenario::Scenario&, const RunConfig& config) { return seeded_weights(config); },
           [](const scenario::Scenario&, const RunConfig& config) { return seeded_hidden(config); },
+          {},
+          {},
           {}};
 }
 
@@ -152,6 +154,11 @@ std::unique_ptr<Trial::Side> Trial::make_side(const scenario::Scenario& scenario
   side->weights = tools_.weights(own, side->plan.config);
   side->hidden = tools_.hidden(own, side->plan.config);
   side->engine = tools_.engine(wanted.engine, side->plan.config, side->weights, side->hidden);
+  const bool two_forms = has_form(pair_.reference) || has_form(pair_.subject);
+  if (tools_.models && (two_forms || subject == (pair_.subject.engine != "wide"))) {
+    side->engine =
+        tools_.models(std::move(side->engine), side->weights, pair_.feed == Feed::reference && !two_forms);
+  }
   if (subject && tools_.fault) side->engine = tools_.fault(std::move(side->engine), side->weights);
   const EngineInfo info = side->engine->info();
   if (!info.graphs) run_graphs_as_steps(side->plan);
@@ -179,8 +186,10 @@ std::optional<Divergence> Trial::lockstep(const scenario::Scenario& scenario) {
   const bool forms = has_form(pair_.reference) || has_form(pair_.subject);
   // Steps are the same on both sides of cache forms but for what they restore.
   require(reference->plan.steps.size() == subject->plan.steps.size(), "two cache forms have other steps");
-  const bool bits = a.bit_exact && b.bit_exact && same_numerics(a.config.profile, b.config.profile);
+  const bool bits = a.bit_exact && b.bit_exact && same_numerics(a.config.profile, b.config.profile) &&
+                    (forms || !tools_.models);
   compare::Rules rules(pair_.rules.value_or(bits ? compare::RuleSet::bits : compare::RuleSet::values));
+  if (tools_.models && !forms) tools_.models_rules(rules, b.config);
   for (const std::string& text : pair_.rule_overrides) rules.add_override(text);
   compare::CompareOptions options;
   options.fed = pair_.feed == Feed::reference;

@@ -71,6 +71,12 @@ struct TrialTools {
   std::function<std::shared_ptr<const HiddenSource>(const scenario::Scenario&, const RunConfig&)> hidden;
   /// Puts a fault into the subject; empty: none.
   std::function<std::unique_ptr<Engine>(std::unique_ptr<Engine>, std::shared_ptr<const WeightSource>)> fault;
+  /// Puts kernel models in the place of stages: of the subject (of the other side, where the subject computes in
+  /// float64), and of both sides of a pair of cache forms; empty: none. `fed`: state comes from the other side.
+  std::function<std::unique_ptr<Engine>(std::unique_ptr<Engine>, std::shared_ptr<const WeightSource>, bool fed)>
+      models;
+  /// What rules know of tensors that such models computed on one side.
+  std::function<void(compare::Rules&, const RunConfig&)> models_rules;
 };
 /// Seeded inputs, or the files that a scenario names are the caller's to supply.
 TrialTools seeded_tools(EngineFactory engine);
