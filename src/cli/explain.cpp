@@ -114,8 +114,9 @@ void set_foreign_engine(Case& one, const ExplainOptions& options, const std::str
                                   oracle::faults::parse_injection(replay.inject));
   const bool small = oracle::cache_bytes(plan.config) <= kSmallCaches;
   const bool writes = replay.check_writes.value_or(small) && made->info().byte_state;
-  one.name = made->info().name;
-  if (changed && !replay.inject.empty()) one.name += " with " + replay.inject;
+  one.name = fmt::format("engine {}, profile {}", made->info().name, profile.name);
+  if (changed && replay.model_kernels) one.name += ", kernel models";
+  if (changed && !replay.inject.empty()) one.name += ", fault " + replay.inject;
   one.foreign = oracle::explain::foreign_engine(std::move(made), std::move(plan), writes);
   require_bits(one.foreign->info(), "the engine under test");
 }

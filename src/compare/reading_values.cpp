@@ -211,11 +211,14 @@ void one_step(const ReadingScan& scan, std::vector<Reading>& out) {
 }  // namespace
 
 void read_values(const ReadingScan& scan, std::vector<Reading>& out) {
-  flipped_bits(scan, out);
+  // Of many elements the same bit is a sign, an exponent or an offset rather than a flipped bit.
+  const bool alone = scan.differing().size() == 1;
+  if (alone) flipped_bits(scan, out);
   constants(scan, out);
   packed_scales(scan, out);
   factors(scan, out);
   offsets(scan, out);
+  if (!alone) flipped_bits(scan, out);
   nibbles(scan, out);
   precision(scan, out);
   one_step(scan, out);

@@ -40,8 +40,8 @@ std::vector<Candidate> candidates_of(const Bench& bench, const Judge& judge) {
   return all;
 }
 
-/// A fault that is known to change another stage first, one that runs later in a step, had shown there in an earlier
-/// step if it had reached this one through state.
+/// A fault that is known to change another stage first, one that runs later in a step, had shown there in an
+/// earlier step if it had reached this one through state.
 bool comes_later(const Candidate& one, const FirstDifference& first, const RunConfig& config) {
   const std::optional<Stage> known = stage_named(one.reported);
   const std::optional<Stage> seen = stage_named(first.stage);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "compare/comparator.hpp"
@@ -197,9 +198,14 @@ std::optional<double> Judge::error_of(const SeenStep& ours) const {
   if (a->dtype() == DType::int32 || a->dtype() == DType::uint8) return std::nullopt;
   double sum = 0;
   for (std::int64_t i = 0; i < a->elements(); ++i) {
-    const double difference =
-        std::fabs(decode(a->dtype(), load_bits(*a, i)) - decode(b->dtype(), load_bits(*b, i)));
-    if (std::isfinite(difference)) sum += difference;
+    const std::uint64_t x = load_bits(*a, i);
+    const std::uint64_t y = load_bits(*b, i);
+    if (x == y) continue;
+    const double difference = std::fabs(decode(a->dtype(), x) - decode(b->dtype(), y));
+    // A value beside inf or NaN is as wrong as can be; two NaN are the same.
+    if (std::isnan(decode(a->dtype(), x)) && std::isnan(decode(b->dtype(), y))) continue;
+    if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
+    sum += difference;
   }
   return sum;
 }
@@ -261,7 +267,8 @@ Evidence Judge::evaluate(const Candidate& candidate) const {
     evidence.elements_explained = before > 0 ? std::clamp(1.0 - after / before, 0.0, 1.0) : 0.0;
     const std::optional<double> error = error_of(known.reference);
     const std::optional<double> left = error_of(seen);
-    if (error && left && *error > 0) evidence.error_removed = std::clamp(1.0 - *left / *error, 0.0, 1.0);
+    if (error && left && *error > 0 && std::isfinite(*error))
+      evidence.error_removed = std::clamp(1.0 - *left / *error, 0.0, 1.0);
     if (evidence.stage_equal != evidence.stage_total) {
       const bool some = evidence.elements_explained > 0 || evidence.error_removed > 0;
       evidence.fit = some ? Evidence::Fit::part : Evidence::Fit::none;
