@@ -25,6 +25,7 @@ using Action = std::function<int()>;
 /// Each adds its subcommand; `action` is set when the subcommand was chosen.
 void add_replay(CLI::App& app, Shared& shared, Action& action);
 void add_diff(CLI::App& app, Shared& shared, Action& action);
+void add_check(CLI::App& app, Shared& shared, Action& action);
 void add_golden(CLI::App& app, Shared& shared, Action& action);
 void add_recorded(CLI::App& app, Shared& shared, Action& action);
 void add_inspect(CLI::App& app, Shared& shared, Action& action);

@@ -8,6 +8,7 @@
 #include "cli/engines.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/json_lines.hpp"
+#include "cli/model_kernels.hpp"
 #include "io/output_path.hpp"
 #include "oracle/golden/export.hpp"
 #include "oracle/golden/files.hpp"
@@ -25,7 +26,11 @@ constexpr const char* kFooter = R"(Examples:
   dsv4-oracle golden verify --engine cuda --case 'canonical-*'
   dsv4-oracle golden export --format safetensors --output vectors/
   dsv4-oracle golden export --format json --output vectors/       conversions, quantiser, top-k, ring addresses
-  dsv4-oracle golden export --weights --case canonical-csa --output weights/)";
+  dsv4-oracle golden export --weights --case canonical-csa --output weights/
+  dsv4-oracle golden export --profile vllm-fp8 --model-kernels --output vllm/
+
+Your implementation writes its outputs under the same names, in a folder of files with the same names; what it does
+not compute it leaves out. Then: dsv4-oracle check vectors/ --with results/ (docs/check.md has an example in Python).)";
 
 struct GoldenOptions {
   std::string folder;
@@ -34,8 +39,25 @@ struct GoldenOptions {
   std::string engine = "reference";
   std::string format = "hdf5";
   bool weights = false;
+  std::string profile;         ///< of an export; empty: the cases that the repository holds
+  bool model_kernels = false;  ///< of an export
   ComputeOptions compute;
 };
+
+std::vector<golden::Case> chosen_cases(const GoldenOptions& options) {
+  if (options.profile.empty()) return golden::cases_matching(options.case_glob);
+  return golden::cases_matching(options.case_glob, golden::cases_of_profile(options.profile));
+}
+
+/// The engine that computes, its stages by kernel models where that was asked for.
+EngineFactory factory_of(const GoldenOptions& options) {
+  EngineFactory plain = engine_factory(options.compute.engine);
+  if (!options.model_kernels) return plain;
+  return [plain](const std::string& name, const RunConfig& config, std::shared_ptr<const WeightSource> weights,
+                 std::shared_ptr<const HiddenSource> hidden) {
+    return with_model_kernels(plain(name, config, weights, std::move(hidden)), weights);
+  };
+}
 
 void make_folder(const std::string& folder) {
   std::error_code error;
@@ -49,10 +71,14 @@ bool for_each_record(const GoldenOptions& options, const Shared& shared, Use use
   apply(options.compute);
   check_engine_name(options.engine);
   check_engine_options(options.compute.engine, {options.engine});
-  const std::vector<golden::Case> chosen = golden::cases_matching(options.case_glob);
+  if (options.model_kernels)
+    require_kernel_models(profile_named(options.profile.empty() ? "canonical" : options.profile));
+  const std::vector<golden::Case> chosen = chosen_cases(options);
   oracle::Progress progress("golden", static_cast<std::int64_t>(chosen.size()), "cases", !shared.quiet);
   for (const golden::Case& one : chosen) {
-    use(golden::record(one, options.engine, engine_factory(options.compute.engine)));
+    golden::Record record = golden::record(one, options.engine, factory_of(options));
+    if (options.model_kernels) record.kernel_models = kernel_models_text(record.config);
+    use(std::move(record));
     progress.advance(1, one.name);
     if (oracle::interrupted()) return false;
   }
@@ -156,7 +182,7 @@ std::vector<std::pair<std::string, io::OutputKind>> exported_files(const GoldenO
       files.emplace_back(stem + ".json", OutputKind::text);
     return files;
   }
-  for (const golden::Case& one : golden::cases_matching(options.case_glob)) {
+  for (const golden::Case& one : chosen_cases(options)) {
     if (options.weights) {
       files.emplace_back(one.name + ".weights.safetensors", OutputKind::safetensors);
     } else if (one.keeps_rows && options.format == "hdf5") {
@@ -250,6 +276,11 @@ void add_golden(CLI::App& app, Shared& shared, Action& action) {
       ->add_option("--format", options->format, "hdf5, safetensors, or json (scalar and block vectors)")
       ->check(CLI::IsMember({"hdf5", "safetensors", "json"}))
       ->capture_default_str();
+  export_command
+      ->add_option("--profile", options->profile, "Cases of this profile: PROFILE-swa, PROFILE-csa, PROFILE-hca")
+      ->type_name("NAME");
+  export_command->add_flag("--model-kernels", options->model_kernels,
+                           "Stages by models of the profile's production kernels (see: list kernels)");
   export_command->add_flag("--weights", options->weights,
                            "The seeded weights under checkpoint names, as safetensors");
 }

@@ -98,6 +98,7 @@ int run(int argc, char** argv) {
   cli::add_replay(app, shared, action);
   cli::add_diff(app, shared, action);
   cli::add_golden(app, shared, action);
+  cli::add_check(app, shared, action);
   cli::add_recorded(app, shared, action);
   cli::add_inspect(app, shared, action);
   cli::add_import_trace(app, shared, action);

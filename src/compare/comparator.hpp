@@ -33,6 +33,9 @@ struct CompareOptions {
   /// Rows of the first axis for which this says no are don't-care ("no counterpart"); default: all are
   /// judged.
   std::function<bool(int layer, TensorId id, std::int64_t row)> judged_row;
+  std::string unjudged_reason = "rows without a counterpart";
+  /// What the subject does not hold it took from the reference: inputs of a stage that it computed alone.
+  bool taken_from_reference = false;
   /// Completes a step's comparisons before they are counted; default: nothing.
   std::function<void(StepComparison&)> complete;
 };

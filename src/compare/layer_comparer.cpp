@@ -173,7 +173,7 @@ bool LayerComparer::only_equal_passes(TensorId id, const Tensor& reference, cons
   if (context_.rules.only_equal_passes(id)) return true;
   const std::optional<TensorId> given = context_.rules.given(id);
   return context_.rules.only_equal_on_same_inputs(id) && inputs == Inputs::identical &&
-         (!given || status(*given) == Inputs::identical) &&
+         (!given || taken(*given) || status(*given) == Inputs::identical) &&
          wide_side(side(true), id, reference) == nullptr && wide_side(side(false), id, subject) == nullptr;
 }
 
@@ -219,7 +219,7 @@ DontCare LayerComparer::dont_care(TensorId id, const Tensor& tensor) const {
     }
   }
   for (std::int64_t row = 0; context_.options.judged_row && row < tensor.dim(0); ++row) {
-    if (!context_.options.judged_row(layer_, id, row)) limit(row, 0, "rows without a counterpart");
+    if (!context_.options.judged_row(layer_, id, row)) limit(row, 0, context_.options.unjudged_reason);
   }
   if (id == TensorId::scores) {
     const Tensor* visible = find(true, TensorId::visible);
@@ -395,6 +395,7 @@ Inputs LayerComparer::inputs_of(TensorId id, bool made_from_too, std::vector<std
   const auto add_tensor = [&](const LayerComparer& where, TensorId source, const std::string& prefix) {
     const auto found = where.status_.find(source);
     if (found != where.status_.end()) return add(found->second, prefix + path(source));
+    if (where.taken(source)) return add(Inputs::identical, prefix + path(source));
     const bool present = where.find(true, source) != nullptr || where.find(false, source) != nullptr;
     if (present || where.applies(source)) add(Inputs::unknown, prefix + path(source));
   };
@@ -417,6 +418,10 @@ Inputs LayerComparer::inputs_of(TensorId id, bool made_from_too, std::vector<std
     add_tensor(*previous_, TensorId::hidden_out, prefix);
   }
   return result;
+}
+
+bool LayerComparer::taken(TensorId id) const {
+  return context_.options.taken_from_reference && find(true, id) != nullptr && find(false, id) == nullptr;
 }
 
 Inputs LayerComparer::status(TensorId id) const {

@@ -65,6 +65,8 @@ class LayerComparer {
   /// the tensor; else null, and the tensor is judged alone.
   const Tensor* beside(bool reference, TensorId id, TensorId companion) const;
   const Tensor* find(bool reference, TensorId id) const;
+  /// The subject does not hold it and took it from the reference.
+  bool taken(TensorId id) const;
 
   Context context_;
   int layer_;

@@ -76,15 +76,28 @@ const std::vector<Case>& cases() {
   return list;
 }
 
-std::vector<Case> cases_matching(const std::string& glob) {
+std::vector<Case> cases_of_profile(const std::string& profile) {
+  profile_named(profile);
+  std::vector<Case> list;
+  for (const char* kind : {"swa", "csa", "hca"}) {
+    list.push_back({fmt::format("{}-{}", profile, kind), single_layer(profile.c_str(), kind), true});
+  }
+  return list;
+}
+
+std::vector<Case> cases_matching(const std::string& glob, const std::vector<Case>& all) {
   std::vector<Case> chosen;
   std::string known;
-  for (const Case& one : cases()) {
+  for (const Case& one : all) {
     if (glob_match(glob, one.name)) chosen.push_back(one);
     known += (known.empty() ? "" : ", ") + one.name;
   }
   if (chosen.empty()) throw UsageError("no golden case matches '" + glob + "' (cases: " + known + ")");
   return chosen;
+}
+
+std::vector<Case> cases_matching(const std::string& glob) {
+  return cases_matching(glob, cases());
 }
 
 bool keeps_token(LayerKind kind, TensorId id, std::int32_t position) {

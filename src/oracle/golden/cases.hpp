@@ -17,8 +17,12 @@ struct Case {
 };
 
 const std::vector<Case>& cases();
+/// The single-layer cases of another profile, which no file of this repository holds: PROFILE-swa, -csa, -hca.
+/// Throws UsageError for a name that is no profile.
+std::vector<Case> cases_of_profile(const std::string& profile);
 /// Cases whose name matches a glob; throws UsageError that lists the names when there is none.
 std::vector<Case> cases_matching(const std::string& glob);
+std::vector<Case> cases_matching(const std::string& glob, const std::vector<Case>& all);
 
 /// Tokens of a row-keeping case: a prefill of kPrefill, then kDecode single tokens.
 inline constexpr std::int32_t kPrefill = 130;

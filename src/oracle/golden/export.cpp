@@ -52,6 +52,7 @@ std::vector<std::string> export_safetensors(const std::string& folder, const std
                                  {"layer", dsv4::name(record.config.layers.front())},
                                  {"seed", record.config.seed},
                                  {"scenario", record.golden_case.scenario}};
+    if (!record.kernel_models.empty()) about["kernel_models"] = record.kernel_models;
     std::vector<io::StOutput> tensors;
     std::map<std::string, std::string> metadata{{"schema", kSchema},
                                                 {"case", name},

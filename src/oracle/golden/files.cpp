@@ -112,6 +112,7 @@ void write_rows(const std::string& path, const Record& record) {
     root.set("case", record.golden_case.name);
     root.set("profile", record.config.profile.name);
     root.set("seed", record.config.seed);
+    if (!record.kernel_models.empty()) root.set("kernel_models", record.kernel_models);
     root.set("layer", std::string(name(record.config.layers.front())));
     const std::string& text = record.golden_case.scenario;
     Tensor scenario(DType::uint8, {static_cast<std::int64_t>(text.size())});

@@ -124,7 +124,7 @@ Record record(const Case& golden_case, const std::string& engine_name, const Eng
   const scenario::Scenario scenario =
       scenario::parse_scenario(golden_case.scenario, golden_case.name + ".yaml");
   const RunPlan plan = scenario::plan(scenario);
-  Record result{golden_case, plan.config, {}, {}, seeded_weights(plan.config)};
+  Record result{golden_case, plan.config, {}, {}, seeded_weights(plan.config), ""};
   const std::unique_ptr<Engine> engine =
       factory(engine_name, plan.config, result.weights, seeded_hidden(plan.config));
   Runner runner(*engine, Selection{});

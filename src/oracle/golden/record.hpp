@@ -35,6 +35,7 @@ struct Record {
   std::vector<std::string> lines;
   std::vector<KeptTensor> kept;  ///< empty for cases that keep no rows
   std::shared_ptr<const WeightSource> weights;
+  std::string kernel_models;  ///< stages and the kernel models that computed them; empty: the engine alone
 };
 
 /// Runs a case. Seeds are those of its scenario.
