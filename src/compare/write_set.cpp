@@ -251,10 +251,16 @@ class CacheCheck {
     });
   }
 
-  // The accepted bank of a verify step is copied into the committed one.
+  // The accepted bank of a verify step is copied into the committed one, which must then hold what was written there.
   void permit_commit() {
     for (const RequestStep& step : plan_.requests) {
-      if (step.verify) filled_.insert(step.state_base * form_.rows_per_base);
+      const std::int32_t accepted = step.committed - step.begin;
+      if (!step.verify || accepted <= 0) continue;
+      const std::int64_t bank = step.state_base * form_.rows_per_base;
+      const auto written = last_.find(bank + accepted);
+      if (written == last_.end()) continue;  // said to be missing
+      last_[bank] = written->second;
+      committed_[bank] = bank + accepted;
     }
   }
 
@@ -303,7 +309,8 @@ class CacheCheck {
       for (const auto& [begin, end] : form_.ranges(row, size)) {
         held.insert(held.end(), after.begin() + begin, after.begin() + std::min(end, size));
       }
-      const auto replaced = replaced_.find(found->first);
+      const auto commit = committed_.find(found->first);
+      const auto replaced = replaced_.find(commit == committed_.end() ? found->first : commit->second);
       if (held == (replaced == replaced_.end() ? found->second : replaced->second)->bytes) continue;
       add("memory_differs_from_write", unit, row, {},
           fmt::format("cache {} slot {} does not hold the {} bytes that {} wrote for {}", name(cache_),
@@ -336,7 +343,8 @@ class CacheCheck {
   Form form_;
   std::map<std::int64_t, const Write*> last_;  ///< by slot
   std::map<std::int64_t, const Write*> replaced_;
-  std::set<std::int64_t> filled_;       ///< slots written from outside or committed
+  std::map<std::int64_t, std::int64_t> committed_;  ///< bank 0 -> the bank that it was copied from
+  std::set<std::int64_t> filled_;       ///< slots written from outside
   std::set<std::int64_t> whole_units_;  ///< poisoned
   std::map<std::int64_t, std::int64_t> copied_rows_;
 };

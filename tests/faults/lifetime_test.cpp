@@ -127,6 +127,16 @@ TEST_CASE("memory that changes behind the engine's back is told whose it was") {
   CHECK(found[1].last_writer == "a, position 0, in step 0 (kv.window)");
 }
 
+TEST_CASE("a commit of the wrong bank shows in memory") {
+  // Of four rows from position 3 one is accepted: bank 0 has to hold what bank 1 does, position 3.
+  const auto found = first_findings("online-verify", "rollback-commits-last-bank", true);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].step == 1);
+  CHECK(found[0].kind == "memory_differs_from_write");
+  CHECK(found[0].slot == 0);
+  CHECK(found[0].last_writer == "a, position 3, in step 1 (compress.state)");
+}
+
 TEST_CASE("what is no fault of lifetimes gives no finding") {
   for (const faults::FaultInfo& fault : faults::catalogue()) {
     if (fault.verdict.empty()) continue;
