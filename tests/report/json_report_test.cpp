@@ -46,6 +46,12 @@ std::string full_report() {
   finding.offset = 5;
   finding.byte = 2897;
   finding.owner = "b position 5";
+  finding.event = R"({"free":"b"})";
+  finding.stage = Stage::kv_window;
+  finding.request = "a";
+  finding.position = 69;
+  finding.slot = 133;
+  finding.last_writer = "b, position 5, in step 2 (kv.window)";
   finding.message = "1 bytes of cache window, page 2, row 5 changed without a write";
   comparator.add_findings(step, {finding});
 
