@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# cli_test.sh PROGRAM SOURCE: what `replay --inject` and `list faults` say and which exit codes they give.
+# cli_test.sh PROGRAM SOURCE [JSON_CHECK]: what `replay --inject`, `list faults` and `explain` say and which exit codes
+# they give.
 set -u
 program=$1 scenarios=$2/tests/faults/scenarios
 work=$(mktemp -d)
@@ -39,5 +40,37 @@ expect 0 'stale-input' list faults
 expect 0 '"type":"fault"' --json list faults
 expect 2 '--markdown' list stages --markdown
 "$program" list faults --markdown | cmp - "$2/docs/faults.md" || fail "docs/faults.md is not 'list faults --markdown'"
+
+# What explain says, and its exit codes.
+explain() { expect "$1" "$2" explain "$scenarios/$3.yaml" --against reference "${@:4}"; }
+explain 1 'fault `pool-halves-swapped` reproduces all' csa-8 --inject pool-halves-swapped
+explain 1 'variation `scale-doubled`, which is no fault' swa-8 --inject scale-doubled
+explain 1 '`hadamard-dropped-on-both` and `index_rotation=none` reproduce all' csa-4 --inject hadamard-dropped-on-both
+explain 1 'bit 3 is flipped' swa-2 --inject bitflip:kv.window/codes:17:3
+explain 1 'profile `vllm-fp8` reproduces all' csa-4 --profile vllm-fp8 --against-profile canonical
+explain 1 'kernel models `vllm-fp8 with --model-kernels` reproduces all' csa-8 --profile vllm-fp8 --model-kernels
+explain 1 'axis `pooled_rounding=f32`' csa-4 --set pooled_rounding=f32 --against-profile canonical
+explain 1 'candidates were not tried for want of time' csa-8 --inject pool-halves-swapped --time 0.000001
+explain 0 'Nothing differs' csa-8
+explain 0 'Nothing differs' swa-8 --inject scale-doubled --rules values
+expect 1 'fault `pool-halves-swapped` reproduces all' explain "$work/wrong.h5"
+expect 0 'Nothing differs' explain "$work/right.h5"
+expect 1 'fault `pool-halves-swapped` reproduces all' explain "$scenarios/csa-8.yaml" --against "$work/wrong.h5"
+expect 1 '"outcome":"explained"' --json explain "$work/wrong.h5"
+expect 1 '"reproduces":"everything"' --json explain "$work/wrong.h5"
+expect 1 '"name":"one_bit"' --json explain "$scenarios/swa-2.yaml" --against reference --inject bitflip:q.up/q:5:9
+expect 2 'needs --against' explain "$scenarios/csa-8.yaml"
+expect 2 'does not promise bits' explain "$scenarios/csa-8.yaml" --against wide
+expect 2 'unknown engine' explain "$scenarios/csa-8.yaml" --against nobody
+expect 2 'explained by itself' explain "$work/wrong.h5" --against reference
+expect 2 'other layers' explain "$scenarios/swa-2.yaml" --against "$work/wrong.h5"
+expect 3 'none.h5' explain "$work/none.h5"
+expect 0 'Examples' explain --help
+if [ -n "${3:-}" ]; then
+  "$program" --json explain "$work/wrong.h5" >"$work/lines"
+  "$3" records "$work/lines" "$2"/data/schema/{report,records}.schema.json || fail 'records of explain'
+  "$program" --json explain "$scenarios/swa-2.yaml" --against reference --inject bitflip:q.up/q:5:9 >"$work/lines"
+  "$3" records "$work/lines" "$2"/data/schema/{report,records}.schema.json || fail 'readings of explain'
+fi
 [ $failures -eq 0 ] && echo "all as expected"
 exit $((failures > 0))

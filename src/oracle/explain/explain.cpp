@@ -41,13 +41,21 @@ std::vector<Candidate> candidates_of(const Bench& bench, const Judge& judge) {
 }
 
 /// A fault that is known to change another stage first, one that runs later in a step, had shown there in an
-/// earlier step if it had reached this one through state.
-bool comes_later(const Candidate& one, const FirstDifference& first, const RunConfig& config) {
+/// earlier step if it had reached this one through state; where that stage was recorded, the fault is ruled
+/// out.
+bool comes_later(const Candidate& one, const Judge& judge) {
+  const FirstDifference& first = *judge.first();
   const std::optional<Stage> known = stage_named(one.reported);
   const std::optional<Stage> seen = stage_named(first.stage);
   if (!known || !seen || first.layer < 0) return false;
-  const auto order = execution_order(config.layers.at(static_cast<std::size_t>(first.layer)), false);
-  return std::ranges::find(order, *known) > std::ranges::find(order, *seen);
+  const auto order = execution_order(judge.config().layers.at(static_cast<std::size_t>(first.layer)), false);
+  if (std::ranges::find(order, *known) <= std::ranges::find(order, *seen)) return false;
+  if (first.step == 0) return true;
+  return judge.steps().front().index == 0 &&
+         std::ranges::any_of(judge.steps(), [&](const RecordedStep& step) {
+           return step.index < first.step &&
+                  std::ranges::find(step.items, one.reported, &Item::stage) != step.items.end();
+         });
 }
 
 bool better(const Evidence& a, const Evidence& b) {
@@ -229,7 +237,7 @@ Explanation explain(const Bench& bench, Foreign& foreign, const OnCandidate& on_
       explanation.left_out = static_cast<std::int64_t>(all.size() - at);
       break;
     }
-    if (comes_later(all[at], *judge.first(), judge.config())) {
+    if (comes_later(all[at], judge)) {
       ++explanation.tried;
       continue;
     }

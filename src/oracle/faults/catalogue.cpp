@@ -99,30 +99,31 @@ Engines: )" + engine_list() +
                      R"(. *By effect* marks faults whose mechanism our engines do not have (splits, graphs,
 streams, 32-bit addresses): what they would cause is put in instead. A fault that changes nothing in a run ends it
 with exit code 2. *Reported first* names the stage; `state` is the comparison of live rows after an event,
-`writes` a finding of the write-set check. Scenarios lie in `tests/faults/scenarios`.
+`writes` a finding of the write-set check. *Explained as* is what `explain` names on that scenario; where it names two,
+their bits are the same there. Scenarios lie in `tests/faults/scenarios`.
 
-| fault | number | what goes wrong | reported first | smallest scenario | parameters | |
-| --- | --- | --- | --- | --- | --- | --- |
+| fault | number | what goes wrong | reported first | explained as | smallest scenario | parameters | |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 )";
   const auto row = [&](const FaultInfo& fault) {
-    text += fmt::format("| `{}` | {} | {} | {} | {}{} | {} | {} |\n", fault.name, fault.number, fault.field,
+    text += fmt::format("| `{}` | {} | {} | {} | {} | {}{} | {} | {} |\n", fault.name, fault.number, fault.field,
                         fault.verdict.empty() ? std::string(fault.reported)
                                               : fmt::format("`{}` at {}", fault.verdict, fault.reported),
-                        fault.scenario, fault.example.empty() ? "" : fmt::format(" with `{}`", fault.example),
+                        fault.alike.empty() ? "itself" : fmt::format("itself or `{}`", fault.alike), fault.scenario, fault.example.empty() ? "" : fmt::format(" with `{}`", fault.example),
                         parameter_words(fault), fault.by_effect ? "by effect" : "");
   };
   for (const FaultInfo& fault : catalogue()) {
     if (fault.verdict.empty()) row(fault);
   }
   text +=
-      R"(| `bitflip:TENSOR[:element[:bit]]` | | One bit of a published tensor, by default in its last row; the row of a cache that it carries changes too. | the tensor's stage | any that publishes it | | |
+      R"(| `bitflip:TENSOR[:element[:bit]]` | | One bit of a published tensor, by default in its last row; the row of a cache that it carries changes too. | the tensor's stage | one bit flipped | any that publishes it | | |
 
 ## Variations that are no faults
 
 They differ in bits, so they fail under `--rules bits`; under `--rules values` they must pass with the verdict named.
 
-| variation | number | what differs | verdict | smallest scenario | parameters | |
-| --- | --- | --- | --- | --- | --- | --- |
+| variation | number | what differs | verdict | explained as | smallest scenario | parameters | |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 )";
   for (const FaultInfo& fault : catalogue()) {
     if (!fault.verdict.empty()) row(fault);
