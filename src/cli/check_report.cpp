@@ -14,7 +14,6 @@ namespace {
 
 using compare::Verdict;
 
-/// Verdicts with underscores, as records and reports spell them.
 std::string steps_text(std::int64_t ulp) {
   if (ulp < 0) return "";
   if (ulp == INT64_MAX) return ", NaN against a number";
@@ -108,6 +107,10 @@ int CheckReport::finish() {
                "equal", "value-equal", "ordering-only", "tie-swap", "within rule", "diverged", "fail",
                "missing");
   }
+  std::ranges::stable_sort(order_, {}, [](const std::string& name) {
+    const std::optional<dsv4::Stage> stage = stage_named(name);
+    return stage ? static_cast<int>(*stage) : -1;
+  });
   for (const std::string& name : order_) {
     const Stage& stage = stages_.at(name);
     const auto count = [&](Verdict verdict) { return stage.verdicts[static_cast<std::size_t>(verdict)]; };

@@ -191,18 +191,38 @@ models() {
   expect 0 replay small.yaml --profile sglang-fp8 --model-kernels --against wide --rules hopper-exact --feed reference
   expect 0 replay small.yaml --profile sglang-fp8 --model-kernels --against models.h5 --rules hopper-exact
   expect 1 replay small.yaml --profile sglang-fp8 --model-kernels --against plain.h5 --feed reference --rules hopper-exact
-  contains out 'DIFFERS at step 0, layer 1, stage compress.pool'
+  contains out 'DIFFERS at step 0, layer 0, stage attention.core'
   contains out 'rule bits'
   expect 0 diff models.h5 models.h5 --rules hopper-exact --json
   json_lines out
   contains out '"set":"hopper-exact"'
-  expect 0 diff plain.h5 models.h5 --stages 'compress.*'
+  expect 0 diff plain.h5 models.h5 --stages 'compress.*,indexer.*'
   contains out 'rules values'
   expect 1 diff plain.h5 models.h5 --stages 'compress.*' --rules hopper-exact
   expect 2 diff plain.h5 plain.h5 --rules hopper-exact
   contains err 'neither side'
   expect 2 replay small.yaml --model-kernels
   contains err 'has no kernel models'
+  expect 2 replay small.yaml --profile vllm-fp8 --set kv_cache=e4m3_scale_floor --model-kernels
+  contains err 'kv_cache = e4m3_scale_floor, but the kernels of vllm-fp8 compute e4m3_amax_floor'
+  # A checkpoint knows which models were in use.
+  expect 0 replay small.yaml --profile vllm-fp8 --model-kernels --checkpoint 1:models-state.h5 --dump vllm.h5
+  expect 0 replay small.yaml --profile vllm-fp8 --model-kernels --resume models-state.h5 --against vllm.h5 --rules bits
+  expect 2 replay small.yaml --profile vllm-fp8 --resume models-state.h5
+  contains err 'was written with q.down=vllm_qk_rmsnorm; .*this run is without kernel models'
+  expect 0 list kernels --json
+  json_lines out
+  expect 0 list kernels --markdown
+  while IFS= read -r line; do
+    grep -qxF -- "$line" "$source/docs/kernel-models.md" || fail "docs/kernel-models.md has no line '$line'"
+  done <out
+  expect 0 --quiet shrink small.yaml --profile vllm-fp8 --model-kernels --against reference --rules bits --time 5 -o small-models.yaml
+  contains out 'normed'
+  expect 2 shrink small.yaml --profile vllm-fp8 --model-kernels --pair sequential
+  contains err "not with 'sequential'"
+  expect 0 --quiet shrink --help
+  expect 2 --quiet fuzz --seed 3 --count 1 --pair ring:paged --model-kernels
+  contains out 'refused'
   for profile in transformers ggml; do
     expect 0 replay small.yaml --profile $profile --dump half.h5
     for cache in window entries index_entries; do
@@ -550,6 +570,103 @@ fuzz() {
   if ! "$program" --version | grep -q '^engines:.*cuda'; then
     expect 4 fuzz --pair reference:cuda --count 1
     contains err 'pair reference:cuda is skipped'
+  fi
+}
+
+# Byte `offset` of a tensor in a safetensors file becomes another one, or a text in its header another of the same
+# length.
+flip_byte() {  # FILE TENSOR OFFSET
+  local header start at value
+  header=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
+  start=$(head -c $((8 + header)) "$1" | tail -c +9 | grep -o "\"$2\":{[^}]*}" | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
+  at=$((8 + header + start + $3))
+  value=$(od -An -t u1 -j "$at" -N 1 "$1" | tr -d ' ')
+  printf "\\x$(printf %x $((value ^ 1)))" | dd of="$1" bs=1 seek="$at" conv=notrunc status=none
+}
+edit_header() { sed -i "s|$2|$3|" "$1"; }  # FILE OLD NEW
+
+check_results() {
+  local tie_vectors=$5 vectors=vectors one=results/canonical-csa.safetensors
+  expect 0 --quiet golden export --format safetensors --output vectors --case 'canonical-*'
+  cp -r vectors results && rm results/manifest.json
+  expect 0 check vectors --with results
+  contains out '^attention.core '
+  contains out '0 fail; 0 outputs missing$'
+  lacks out DIVERGED
+  expect 0 --json check vectors --with results --rules values
+  json_lines out
+  # One bit: where it is, and what it means.
+  flip_byte $one 000000/kv.window/codes $((2 * 448 + 17))
+  expect 1 check vectors --with results
+  contains out 'step 0, kv.window/codes .*ordering_only  FAILS, 1 of [0-9]* elements differ'
+  contains out 'first at \[7, 17\] (request a, position 7 .*block 0, .*): expected .* found .*, 1 step of the format apart'
+  contains out ' 1 fail; 0 outputs missing$'
+  expect 1 --json check vectors --with results
+  json_lines out
+  contains out '"tensor":"codes","verdict":"ordering_only".*"coordinate":\[7,17\]'
+  expect 0 check vectors --with results --rule 'kv.window/codes=ulp:1'
+  expect 0 check vectors --with results --case canonical-hca
+  # A case without results: its outputs are listed.
+  mv results/canonical-hca.safetensors . && cp vectors/canonical-csa.safetensors $one
+  expect 0 check vectors --with results --verbose
+  contains out 'canonical-hca step 0, compress.pool/pooled$'
+  lacks out 'canonical-csa step 0, compress.pool/pooled$'
+  lacks out 'layer.input/hidden$'
+  expect 2 check vectors --with results --case canonical-hca
+  contains out 'NOTHING WAS COMPARED'
+  # Refused: another name, dtype, shape, case; damaged vectors.
+  edit_header $one '"000000/kv.window/codes":{' '"000000/kv.window/codex":{'
+  expect 3 check vectors --with results
+  contains err "'000000/kv.window/codex' is no tensor of canonical-csa (nearest: 000000/kv.window/codes"
+  cp vectors/canonical-csa.safetensors $one
+  edit_header $one '\("000000/kv.window/codes":{[^}]*\)F8_E4M3' '\1F8_E8M0'
+  expect 3 check vectors --with results
+  contains err 'canonical-csa.safetensors: 000000/kv.window/codes is F8_E8M0, the vectors have float8_e4m3fn'
+  cp vectors/canonical-csa.safetensors $one
+  edit_header $one '\("000000/kv.window/codes":{[^}]*"shape":\[\)\([0-9]\),448' '\1448,\2'
+  expect 3 check vectors --with results
+  contains err '000000/kv.window/codes has the shape \[448, '
+  cp vectors/canonical-csa.safetensors results/canonical-cas.safetensors
+  edit_header results/canonical-cas.safetensors '"case":"canonical-csa"' '"case":"canonical-cas"'
+  expect 3 check vectors --with results
+  contains err "'canonical-cas' is no case of the vectors (nearest: canonical-csa"
+  expect 3 check vectors --with absent
+  flip_byte vectors/canonical-swa.safetensors 000000/kv.window/codes 5
+  expect 3 check vectors/canonical-swa.safetensors --with canonical-hca.safetensors
+  contains err 'kv.window/codes is damaged'
+  # A tie at the cut.
+  "$tie_vectors" tie.h5 other.h5 || fail "cli_tie_vectors"
+  expect 1 check tie.h5 --with other.h5
+  contains out 'indexer.select/selected .*tie_swap  FAILS'
+  expect 0 check tie.h5 --with other.h5 --rules values
+  contains out 'indexer.select/selected .*tie_swap, '
+  # Tables of single operations.
+  expect 0 --quiet golden export --format json --output tables
+  mkdir answers && cp tables/*.json answers
+  expect 0 check tables --with answers
+  sed -i '0,/"codes": "../s//"codes": "7e/' answers/quant_block.json
+  expect 1 check tables --with answers
+  contains out 'QuantBlock/codes .*FAILS, 1 of 64 elements differ'
+  rm answers/top_k.json
+  expect 1 check tables --with answers --verbose
+  contains out 'top_k step [0-9]*, TopK/a tie at the cut$'
+  # Vectors by kernel models: their own results have their bits, the profile's have not.
+  expect 0 --quiet golden export --profile vllm-fp8 --model-kernels --output models --case '*-swa'
+  expect 0 --quiet golden export --profile vllm-fp8 --output plain --case '*-swa'
+  expect 0 check models --with models --rules hopper-exact
+  contains out 'vllm-fp8-swa, profile vllm-fp8 with kernel models: rules hopper-exact'
+  expect 1 check models --with plain --rules hopper-exact
+  expect 2 check plain --with models --rules hopper-exact
+  contains err 'computed without kernel models'
+  # The example of docs/check.md.
+  if /usr/bin/python3 -c 'import numpy, h5py' 2>/dev/null; then
+    expect 0 --quiet golden export --case 'official-*' --output vectors5
+    PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 "$source/notebooks_export/check_example.py" vectors5 results5 ||
+      fail "check_example.py"
+    expect 0 check vectors5 --with results5
+    contains out '^kv.window  *18  *18 '
+  else
+    echo "the Python example is skipped: /usr/bin/python3 has no numpy or no h5py"
   fi
 }
 
