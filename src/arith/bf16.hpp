@@ -12,6 +12,13 @@ DSV4_FN constexpr float bf16_to_f32(std::uint16_t bits) {
 
 /// Round to nearest even; overflow to infinity; subnormals and -0 kept; every NaN becomes 0x7FC0.
 DSV4_FN constexpr std::uint16_t f32_to_bf16(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if (!__builtin_is_constant_evaluated()) {
+    std::uint16_t converted;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(converted) : "f"(value));
+    return value == value ? converted : std::uint16_t{0x7FC0};
+  }
+#endif
   const std::uint32_t bits = to_bits(value);
   const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
   return static_cast<std::uint16_t>(is_nan_bits(bits) ? 0x7FC0U : rounded);

@@ -35,6 +35,13 @@ DSV4_FN constexpr void e4m3x4_to_f32(std::uint32_t codes, float (&values)[4]) {
 
 /// Clamp to +-448, then round to nearest even; subnormals and -0 kept; every NaN becomes 0x7F.
 DSV4_FN constexpr std::uint8_t f32_to_e4m3(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  if (!__builtin_is_constant_evaluated()) {
+    std::uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(value));
+    return static_cast<std::uint8_t>(pair);
+  }
+#endif
   const std::uint32_t bits = to_bits(value);
   const std::uint32_t sign = (bits >> 24) & 0x80U;
   const std::uint32_t absolute = bits & 0x7FFFFFFFU;

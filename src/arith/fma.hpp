@@ -28,4 +28,13 @@ DSV4_FN float fma(float a, float b, float c) {
 #endif
 }
 
+/// The same for doubles; a library call on hosts compiled without the instruction, so not for their hot loops.
+DSV4_FN double fma64(double a, double b, double c) {
+#if defined(__CUDA_ARCH__)
+  return __fma_rn(a, b, c);
+#else
+  return __builtin_fma(a, b, c);
+#endif
+}
+
 }  // namespace dsv4::arith

@@ -190,4 +190,27 @@ DSV4_FN float cos(float x) {
   return detail::cos_large(x);
 }
 
+struct SinCos {
+  float sin, cos;
+};
+
+/// {sin(x), cos(x)} by one reduction of the angle.
+DSV4_FN SinCos sin_cos(float x) {
+  const std::uint32_t bits = to_bits(x);
+  const std::uint32_t absolute = bits & 0x7FFFFFFFU;
+  const bool finite = absolute < 0x7F800000U;
+  const detail::ReducedAngle angle = absolute <= detail::kSmallAngle
+                                         ? detail::reduce_small(static_cast<double>(from_bits(absolute)))
+                                         : detail::reduce_large(finite ? absolute : 0x7F7FFFFFU);
+  const std::uint64_t sine = to_bits64(detail::sin_reduced(angle.high, angle.low));
+  const std::uint64_t cosine = to_bits64(detail::cos_reduced(angle.high, angle.low));
+  const bool swapped = (angle.quadrant & 1U) != 0U;
+  const auto part = [&](std::uint64_t magnitude, std::uint64_t quadrant) {
+    return to_bits(static_cast<float>(from_bits64(magnitude ^ ((quadrant & 2U) << 62))));
+  };
+  const std::uint32_t s = part(swapped ? cosine : sine, angle.quadrant) ^ (bits & 0x80000000U);
+  const std::uint32_t c = part(swapped ? sine : cosine, angle.quadrant + 1U);
+  return {from_bits(finite ? s : kNanBits), from_bits(finite ? c : kNanBits)};
+}
+
 }  // namespace dsv4::arith

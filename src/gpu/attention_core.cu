@@ -24,10 +24,9 @@ __device__ std::int32_t slot_of(const CoreProblem& p, std::int64_t token, int it
 }
 
 __global__ void places_kernel(CoreProblem p) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= p.tokens * p.items) return;
-  const int item = static_cast<int>(i % p.items);
-  const std::int32_t slot = slot_of(p, p.first_token + i / p.items, item);
+  const int item = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  if (item >= p.items) return;
+  const std::int32_t slot = slot_of(p, p.first_token + blockIdx.x, item);
   KeyPlace place{};
   if (slot >= 0) {
     const CacheMemory& cache = item < kWindow ? p.window_pages : p.entry_pages;
@@ -36,22 +35,44 @@ __global__ void places_kernel(CoreProblem p) {
     place = {page + offset * layout::kKvValueBytes,
              page + std::int64_t{cache.page_rows} * layout::kKvValueBytes + offset * layout::kKvScaleBytes};
   }
-  p.places[i] = place;
+  p.places[std::int64_t{blockIdx.x} * p.items + item] = place;
 }
 
-/// Two passes: m = max z; e = exp(rn(z - m)) at its list index; L = sum32 over list indices.
+/// Two passes: m = max z; e = exp(rn(z - m)) at its list index; L = sum32 over list indices. kAhead items of a lane
+/// are on their way at once; z of an invalid item is read and means nothing.
 __device__ void two_pass(const CoreProblem& p, std::int64_t token, float* z, float& m, float& total) {
+  constexpr int kAhead = 4;
+  constexpr float kNone = -__builtin_huge_valf();
   const int lane = threadIdx.x % 32;
-  m = __int_as_float(0xFF800000);
-  for (int i = lane; i < p.items; i += 32) {
-    if (slot_of(p, token, i) >= 0) m = z[i] > m ? z[i] : m;
+  const auto take = [&](int first, float(&values)[kAhead], bool(&valid)[kAhead]) {
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int item = first + 32 * k;
+      const bool listed = item < p.items;
+      values[k] = listed ? z[item] : kNone;
+      valid[k] = listed && slot_of(p, token, item) >= 0;
+    }
+  };
+  float values[kAhead];
+  bool valid[kAhead];
+  m = kNone;
+  for (int i = lane; i < p.items; i += 32 * kAhead) {
+    take(i, values, valid);
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) m = valid[k] && values[k] > m ? values[k] : m;
   }
   m = warp_max(m);
   float sum = 0.0F;
-  for (int i = lane; i < p.items; i += 32) {
-    if (slot_of(p, token, i) < 0) continue;
-    z[i] = arith::exp(z[i] - m);
-    sum = sum + z[i];
+  for (int i = lane; i < p.items; i += 32 * kAhead) {
+    take(i, values, valid);
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) values[k] = arith::exp(valid[k] ? values[k] - m : 0.0F);
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (!valid[k]) continue;
+      z[i + 32 * k] = values[k];
+      sum = sum + values[k];
+    }
   }
   total = warp_tree(sum);
 }
@@ -150,7 +171,8 @@ void attention_core(const StageCall& call) {
 
   for (p.first_token = 0; p.first_token < tokens; p.first_token += chunk) {
     p.tokens = std::min(chunk, tokens - p.first_token);
-    places_kernel<<<static_cast<unsigned>((p.tokens * p.items + 255) / 256), 256, 0, engine.stream()>>>(p);
+    const dim3 items(static_cast<unsigned>(p.tokens), static_cast<unsigned>((p.items + 127) / 128));
+    places_kernel<<<items, 128, 0, engine.stream()>>>(p);
     DSV4_LAUNCHED("places_kernel");
     attention_logits(p, engine.stream());
     const dim3 rows(static_cast<unsigned>(p.tokens), static_cast<unsigned>((heads + kWarps - 1) / kWarps));

@@ -8,6 +8,8 @@
 namespace dsv4::gpu {
 namespace {
 
+constexpr int kWarps = 4;  // a block of window_kernel
+
 struct ListProblem {
   const std::int32_t* position;
   const std::int32_t* table_offset;
@@ -16,36 +18,60 @@ struct ListProblem {
   std::int64_t tokens;
 };
 
-__device__ std::int32_t physical(const ListProblem& p, std::int64_t token, std::int32_t row) {
-  const std::int32_t page = p.tables[p.table_offset[token] + row / p.page_rows];
+__device__ std::int32_t physical(const ListProblem& p, const std::int32_t* table, std::int32_t row) {
+  const std::int32_t page = table[row / p.page_rows];
   return page < 0 ? -1 : page * p.page_rows + row % p.page_rows;
 }
 
-/// Item i of a token is position max(0, p - W + 1) + i, up to p.
+/// kItems neighbouring items, one store.
+template <int kItems>
+__device__ __forceinline__ void store(std::int32_t* to, const std::int32_t (&items)[kItems]) {
+  if constexpr (kItems == 4) {
+    *reinterpret_cast<int4*>(to) = make_int4(items[0], items[1], items[2], items[3]);
+  } else {
+    *to = items[0];
+  }
+}
+
+/// Item i of a token is position max(0, p - W + 1) + i, up to p. One warp a token, one thread four items.
 __global__ void window_kernel(ListProblem p, std::int32_t* slots, std::int32_t* logical, std::int32_t* length) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= p.tokens * kWindow) return;
-  const std::int64_t token = i / kWindow;
+  static_assert(kWindow == 4 * 32);
+  const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (token >= p.tokens) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int32_t position = p.position[token];
-  const std::int32_t row = max(0, position - kWindow + 1) + static_cast<std::int32_t>(i % kWindow);
-  const bool valid = row <= position;
-  slots[i] = valid ? physical(p, token, row) : -1;
-  logical[i] = valid ? row : -1;
-  if (i % kWindow == 0) length[token] = min(position + 1, kWindow);
+  const std::int32_t* const table = p.tables + p.table_offset[token];
+  const std::int32_t first = max(0, position - kWindow + 1) + 4 * lane;
+  std::int32_t slot[4], row[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    row[k] = first + k <= position ? first + k : -1;
+    slot[k] = row[k] < 0 ? -1 : physical(p, table, row[k]);
+  }
+  store(slots + token * kWindow + 4 * lane, slot);
+  store(logical + token * kWindow + 4 * lane, row);
+  if (lane == 0) length[token] = min(position + 1, kWindow);
 }
 
 /// Item i is the selected entry i (CSA) or entry i itself (HCA, `selected` null). An entry that the token does not
-/// see has no place in its block table, so it gets no slot.
+/// see has no place in its block table, so it gets no slot. A thread takes kItems neighbouring items at a time.
+template <int kItems>
 __global__ void compressed_kernel(ListProblem p, const std::int32_t* selected, int topk, const std::int32_t* count,
                                   int ratio, std::int64_t width, std::int32_t* slots, std::int32_t* logical,
                                   std::int32_t* length) {
   const std::int64_t token = blockIdx.x;
   const std::int32_t visible = (p.position[token] + 1) / ratio;
   const std::int32_t items = selected != nullptr ? count[token] : visible;
-  for (int i = static_cast<int>(threadIdx.x); i < width; i += static_cast<int>(blockDim.x)) {
-    const std::int32_t entry = i >= items ? -1 : selected != nullptr ? selected[token * topk + i] : i;
-    slots[token * width + i] = entry < 0 || entry >= visible ? -1 : physical(p, token, entry);
-    logical[token * width + i] = entry;
+  const std::int32_t* const table = p.tables + p.table_offset[token];
+  for (int i = kItems * static_cast<int>(threadIdx.x); i < width; i += kItems * static_cast<int>(blockDim.x)) {
+    std::int32_t slot[kItems], entry[kItems];
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+      entry[k] = i + k >= items ? -1 : selected != nullptr ? selected[token * topk + i + k] : i + k;
+      slot[k] = entry[k] < 0 || entry[k] >= visible ? -1 : physical(p, table, entry[k]);
+    }
+    store(slots + token * width + i, slot);
+    store(logical + token * width + i, entry);
   }
   if (threadIdx.x == 0) length[token] = items;
 }
@@ -63,7 +89,7 @@ void attention_lists(const StageCall& call) {
   ListProblem p{layout.rows.position.device, layout.rows.window_table.device, layout.tables.device,
                 engine.config().cache.swa_page, tokens};
   if (tokens > 0) {
-    window_kernel<<<static_cast<unsigned>((tokens * kWindow + 255) / 256), 256, 0, engine.stream()>>>(
+    window_kernel<<<static_cast<unsigned>((tokens + kWarps - 1) / kWarps), 32 * kWarps, 0, engine.stream()>>>(
         p, window.as<std::int32_t>(), window_logical.as<std::int32_t>(), window_length.as<std::int32_t>());
     DSV4_LAUNCHED("window_kernel");
   }
@@ -78,7 +104,8 @@ void attention_lists(const StageCall& call) {
   if (tokens == 0) return;
   p.table_offset = csa ? layout.rows.entries_c4_table.device : layout.rows.entries_c128_table.device;
   p.page_rows = csa ? engine.config().cache.c4_page : engine.config().cache.c128_page;
-  compressed_kernel<<<static_cast<unsigned>(tokens), 128, 0, engine.stream()>>>(
+  const auto kernel = width % 4 == 0 ? compressed_kernel<4> : compressed_kernel<1>;
+  kernel<<<static_cast<unsigned>(tokens), 128, 0, engine.stream()>>>(
       p, csa ? engine.checked(call.layer, TensorId::selected, layout.widest_c4) : nullptr, topk,
       csa ? engine.input(call.layer, TensorId::selected_count).as<std::int32_t>() : nullptr, ratio(kind), width,
       slots.as<std::int32_t>(), logical.as<std::int32_t>(), length.as<std::int32_t>());

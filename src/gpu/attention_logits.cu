@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(kThreads) logits_kernel(CoreProblem p, int blo
   __syncthreads();
 
   const auto bring = [&](int tile) {
-    bring_rows<kThreads>(raw + tile % 2 * kTileKeys * kRawBytes, places + tile * kTileKeys, kTileKeys, 0, kRawVectors);
+    bring_rows<kThreads, 32>(raw + tile % 2 * kTileKeys * kRawBytes, places + tile * kTileKeys, kTileKeys, 0,
+                             kRawVectors);
     __pipeline_commit();
   };
   const auto widen = [&](int tile) {

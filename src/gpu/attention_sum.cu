@@ -5,14 +5,14 @@
 namespace dsv4::gpu {
 namespace {
 
-constexpr int kTileKeys = 16;               // divides a block of section 18
 constexpr int kPlaces = 256;                // held at a time
 constexpr std::int64_t kManyTokens = 128;   // that fill the device with large blocks
 
 /// What a block takes: a thread holds kVectors x 4 channels of kHeads heads. Large blocks read each value from shared
 /// memory for more sums, small ones share few tokens out among more blocks.
-template <int kVectors, int kHeads, int kWarps>
+template <int kVectors, int kHeads, int kWarps, int kTileKeys>
 struct Shape {
+  static_assert(kOnlineBlock % kTileKeys == 0 && kPlaces % kTileKeys == 0);
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kBlockHeads = kWarps * kHeads;
   static constexpr int kChannels = 128 * kVectors;
@@ -35,9 +35,9 @@ __device__ __forceinline__ float4 channels(const std::uint8_t* raw, int channel)
 
 /// O_c = fold over valid keys in list order of fma(e, v_c, O); before a block of section 18, O = rn(O * f). Bytes
 /// and weights are brought two tiles ahead, bytes decoded one tile ahead.
-template <int kVectors, int kHeads, int kWarps>
+template <int kVectors, int kHeads, int kWarps, int kTileKeys>
 __global__ void __launch_bounds__(32 * kWarps, 16 / kWarps) sum_kernel(CoreProblem p) {
-  using S = Shape<kVectors, kHeads, kWarps>;
+  using S = Shape<kVectors, kHeads, kWarps, kTileKeys>;
   constexpr int kThreads = S::kThreads;
   constexpr int kBlockHeads = S::kBlockHeads;
   constexpr int kChannels = S::kChannels;
@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(32 * kWarps, 16 / kWarps) sum_kernel(CoreProbl
     for (int i = thread; i < (tiles + 2) * kTileKeys; i += kThreads) places[i] = i < count ? mine[i] : KeyPlace{};
     __syncthreads();
     const auto bring = [&](int tile) {
-      bring_rows<kThreads>(raw + tile % 2 * kTileKeys * kRawBytes, places + tile * kTileKeys, kTileKeys, first_vector,
-                           vectors);
+      bring_rows<kThreads, kChannels / 8>(raw + tile % 2 * kTileKeys * kRawBytes, places + tile * kTileKeys, kTileKeys,
+                                          first_vector, vectors);
       float* const to = weights + tile % 3 * kTileKeys * kWeightStride;
       for (int i = thread; i < kTileKeys * kBlockHeads; i += kThreads) {
         const int key = i % kTileKeys;
@@ -142,10 +142,11 @@ __global__ void __launch_bounds__(32 * kWarps, 16 / kWarps) sum_kernel(CoreProbl
         }
       };
       const bool mine_valid = places[tile * kTileKeys + lane % kTileKeys].values != nullptr;
-      const unsigned valid = __ballot_sync(0xFFFFFFFFU, mine_valid) & ((1U << kTileKeys) - 1);
+      constexpr unsigned kAll = 0xFFFFFFFFU >> (32 - kTileKeys);
+      const unsigned valid = __ballot_sync(0xFFFFFFFFU, mine_valid) & kAll;
       any |= valid != 0;
-      if (valid == (1U << kTileKeys) - 1) {
-#pragma unroll 2
+      if (valid == kAll) {
+#pragma unroll kHeads  // keys whose reads run ahead
         for (int key = 0; key < kTileKeys; ++key) add(key);
       } else {
 #pragma unroll 1
@@ -174,12 +175,12 @@ __global__ void __launch_bounds__(32 * kWarps, 16 / kWarps) sum_kernel(CoreProbl
   }
 }
 
-template <int kVectors, int kHeads, int kWarps>
+template <int kVectors, int kHeads, int kWarps, int kTileKeys>
 void launch(const CoreProblem& p, cudaStream_t stream) {
-  using S = Shape<kVectors, kHeads, kWarps>;
+  using S = Shape<kVectors, kHeads, kWarps, kTileKeys>;
   const dim3 grid(static_cast<unsigned>(p.tokens), kHeadDim / S::kChannels,
                   static_cast<unsigned>((p.heads + S::kBlockHeads - 1) / S::kBlockHeads));
-  const auto kernel = sum_kernel<kVectors, kHeads, kWarps>;
+  const auto kernel = sum_kernel<kVectors, kHeads, kWarps, kTileKeys>;
   DSV4_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes));
   kernel<<<grid, S::kThreads, S::kSharedBytes, stream>>>(p);
   DSV4_LAUNCHED("sum_kernel");
@@ -189,9 +190,9 @@ void launch(const CoreProblem& p, cudaStream_t stream) {
 
 void attention_sum(const CoreProblem& p, cudaStream_t stream) {
   if (p.tokens >= kManyTokens) {
-    launch<2, 8, 8>(p, stream);
+    launch<2, 8, 8, 16>(p, stream);
   } else {
-    launch<1, 8, 4>(p, stream);
+    launch<1, 4, 16, 32>(p, stream);
   }
 }
 

@@ -1,5 +1,7 @@
 /// compress.pool and indexer.pool: softmax over a window's rows and weighted sum, per channel (docs/numerics.md
 /// 12.4), or the online C128 recurrence (12.5). Reads the state as it was before the step.
+#include <cuda_pipeline_primitives.h>
+
 #include "arith/exp.hpp"
 #include "arith/fma.hpp"
 #include "gpu/check.cuh"
@@ -10,7 +12,10 @@
 namespace dsv4::gpu {
 namespace {
 
-constexpr int kHeld = 8;  // divides the rows of every window
+constexpr int kShortRows = 8;  // two windows of 4
+constexpr int kShortThreads = 128;
+constexpr int kLongRows = 128;
+constexpr int kLongParts = 16;
 
 struct PoolProblem {
   const float* kv;              // [T, channels] of this step
@@ -18,69 +23,118 @@ struct PoolProblem {
   const float* ape;             // [ratio, channels]
   const float* state;           // rows of [kv (channels) | score with APE (channels)]
   const std::int32_t* source;   // [entries, rows]
-  const std::int32_t* position; // [entries] first position of the window
-  std::int64_t entries;
-  int rows, ratio, channels, d;
+  int channels, d;
   float* pooled;                // [entries, d]
 };
 
-__device__ float score_of(const PoolProblem& p, std::int32_t source, int row, int column) {
-  if (source < 0) return p.state[std::int64_t{-1 - source} * 2 * p.channels + p.channels + column];
-  // Windows start at a multiple of the ratio, so a row's place in the window is its position mod ratio.
-  return p.score[std::int64_t{source} * p.channels + column] + p.ape[row % p.ratio * p.channels + column];
+constexpr float kNone = -__builtin_huge_valf();
+
+/// Where the first channel of a window's row lies: in this step, or in the state. For a skipped row it is row 0 of the
+/// step, so that all reads of a thread can be under way at once.
+struct RowPlace {
+  const float* kv;
+  const float* score;
+};
+__device__ __forceinline__ RowPlace row_place(const PoolProblem& p, std::int32_t source) {
+  const bool skip = source == kSkipRow;
+  const bool held = source < 0 && !skip;
+  const std::int64_t at =
+      skip ? 0 : held ? std::int64_t{-1 - source} * 2 * p.channels : std::int64_t{source} * p.channels;
+  return {(held ? p.state : p.kv) + at, (held ? p.state + p.channels : p.score) + at};
 }
 
-__device__ float kv_of(const PoolProblem& p, std::int32_t source, int column) {
-  if (source < 0) return p.state[std::int64_t{-1 - source} * 2 * p.channels + column];
-  return p.kv[std::int64_t{source} * p.channels + column];
+/// The score of a row: with APE where it is of this step, -inf where it is skipped.
+__device__ __forceinline__ float whole_score(std::int32_t source, float score, float ape) {
+  return source == kSkipRow ? kNone : source < 0 ? score : score + ape;
 }
 
-/// One thread an entry's channel; rows ascending in every sum. With overlap the first half of the rows, the
-/// previous window, reads columns [0, d), the second half columns [d, 2d). Up to kHeld rows are read once and held
-/// in registers; more are read twice, kHeld at a time.
-__global__ void __launch_bounds__(128) pool_kernel(PoolProblem p) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= p.entries * p.d) return;
-  const std::int64_t entry = i / p.d;
-  const int c = static_cast<int>(i % p.d);
-  const std::int32_t* source = p.source + entry * p.rows;
-  const bool overlap = p.rows > p.ratio;
-  float score[kHeld];
-  const auto bring = [&](int first) {
+/// Ratio 4: one thread a channel of an entry, rows ascending in every sum. The first half of the rows, the previous
+/// window, has columns [0, d), the second half columns [d, 2d). Windows start at a multiple of the ratio, so a row's
+/// place in the window is its position mod ratio.
+__global__ void __launch_bounds__(kShortThreads) short_pool_kernel(PoolProblem p) {
+  const int c = static_cast<int>(blockIdx.y) * kShortThreads + static_cast<int>(threadIdx.x);
+  const std::int32_t* const source = p.source + std::int64_t{blockIdx.x} * kShortRows;
+  std::int32_t from[kShortRows];
+  float score[kShortRows];
+  float kv[kShortRows];
+  float ape[kShortRows];
 #pragma unroll
-    for (int k = 0; k < kHeld; ++k) {
-      const int row = first + k;
-      const std::int32_t from = source[row];
-      score[k] = from == kSkipRow ? __int_as_float(0xFF800000)
-                                  : score_of(p, from, row, c + (overlap && row >= p.ratio ? p.d : 0));
-    }
-  };
-  float m = __int_as_float(0xFF800000);
-  for (int first = 0; first < p.rows; first += kHeld) {
-    bring(first);
+  for (int k = 0; k < kShortRows; ++k) from[k] = source[k];
 #pragma unroll
-    for (int k = 0; k < kHeld; ++k) m = score[k] > m ? score[k] : m;
+  for (int k = 0; k < kShortRows; ++k) {
+    const int column = c + (k < kShortRows / 2 ? 0 : p.d);
+    const RowPlace place = row_place(p, from[k]);
+    kv[k] = place.kv[column];
+    score[k] = place.score[column];
+    ape[k] = p.ape[k % (kShortRows / 2) * p.channels + column];
   }
+  float m = kNone;
+#pragma unroll
+  for (int k = 0; k < kShortRows; ++k) {
+    score[k] = whole_score(from[k], score[k], ape[k]);
+    m = score[k] > m ? score[k] : m;
+  }
+#pragma unroll
+  for (float& s : score) s = arith::exp(s - m);
   float den = 0.0F;
   float acc = 0.0F;
-  for (int first = 0; first < p.rows; first += kHeld) {
-    if (p.rows > kHeld) bring(first);
-    float kv[kHeld];
 #pragma unroll
-    for (int k = 0; k < kHeld; ++k) {
-      const int row = first + k;
-      const std::int32_t from = source[row];
-      kv[k] = from == kSkipRow ? 0.0F : kv_of(p, from, c + (overlap && row >= p.ratio ? p.d : 0));
-      score[k] = arith::exp(score[k] - m);
-    }
-#pragma unroll
-    for (int k = 0; k < kHeld; ++k) {
-      if (source[first + k] == kSkipRow) continue;
-      den = den + score[k];
-      acc = arith::fma(score[k], kv[k], acc);
-    }
+  for (int k = 0; k < kShortRows; ++k) {
+    if (from[k] == kSkipRow) continue;
+    den = den + score[k];
+    acc = arith::fma(score[k], kv[k], acc);
   }
-  p.pooled[i] = __fdiv_rn(acc, den);
+  p.pooled[std::int64_t{blockIdx.x} * p.d + c] = __fdiv_rn(acc, den);
+}
+
+/// Ratio 128: a block takes 32 channels of an entry. Each of its warps reads a run of the rows and makes their
+/// exponentials; the first warp adds all of them up, rows ascending. No row is skipped: a window has no predecessor, and
+/// nobody reads what the padding of a graph gives.
+__global__ void __launch_bounds__(32 * kLongParts, 3) long_pool_kernel(PoolProblem p) {
+  constexpr int kHeld = kLongRows / kLongParts;
+  __shared__ float kv[kLongRows][32];  // past the registers
+  __shared__ float e[kLongRows][32];
+  __shared__ float largest[kLongParts][32];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first = static_cast<int>(threadIdx.x) / 32 * kHeld;
+  const int c = static_cast<int>(blockIdx.y) * 32 + lane;
+  const std::int32_t* const source = p.source + std::int64_t{blockIdx.x} * kLongRows + first;
+  std::int32_t from[kHeld];
+  float score[kHeld];
+  float ape[kHeld];
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) from[k] = source[k];
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    const RowPlace place = row_place(p, from[k]);
+    __pipeline_memcpy_async(&kv[first + k][lane], place.kv + c, sizeof(float));
+    score[k] = place.score[c];
+    ape[k] = p.ape[(first + k) * p.channels + c];
+  }
+  __pipeline_commit();
+  float m = kNone;
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    score[k] = whole_score(from[k], score[k], ape[k]);
+    m = score[k] > m ? score[k] : m;
+  }
+  largest[threadIdx.x / 32][lane] = m;
+  __syncthreads();
+#pragma unroll
+  for (const float(&part)[32] : largest) m = part[lane] > m ? part[lane] : m;
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) e[first + k][lane] = arith::exp(score[k] - m);
+  __pipeline_wait_prior(0);
+  __syncthreads();
+  if (first != 0) return;
+  float den = 0.0F;
+  float acc = 0.0F;
+#pragma unroll 32
+  for (int row = 0; row < kLongRows; ++row) {
+    den = den + e[row][lane];
+    acc = arith::fma(e[row][lane], kv[row][lane], acc);
+  }
+  p.pooled[std::int64_t{blockIdx.x} * p.d + c] = __fdiv_rn(acc, den);
 }
 
 /// One thread a channel of one request's rows.
@@ -120,9 +174,6 @@ void compress_pool(const StageCall& call) {
   p.ape = compressor_weights(engine, call.layer, ids).ape;
   p.state = reinterpret_cast<const float*>(engine.cache(call.layer, ids.state).data);
   p.source = step.source.device;
-  p.entries = step.entries();
-  p.ratio = ratio(kind);
-  p.rows = kind == LayerKind::csa ? 2 * p.ratio : p.ratio;
   p.d = ids.d;
   p.channels = compressor_channels(kind, ids.d);
   p.pooled = pooled.as<float>();
@@ -132,9 +183,17 @@ void compress_pool(const StageCall& call) {
     DSV4_LAUNCHED("online_pool_kernel");
     return;
   }
-  const std::int64_t outputs = p.entries * p.d;
-  pool_kernel<<<static_cast<unsigned>((outputs + 127) / 128), 128, 0, engine.stream()>>>(p);
-  DSV4_LAUNCHED("pool_kernel");
+  const auto grid = [&](int channels) {
+    return dim3(static_cast<unsigned>(step.entries()), static_cast<unsigned>(ids.d / channels));
+  };
+  static_assert(kIndexDim % kShortThreads == 0 && kHeadDim % kShortThreads == 0);
+  if (kind == LayerKind::csa) {
+    short_pool_kernel<<<grid(kShortThreads), kShortThreads, 0, engine.stream()>>>(p);
+    DSV4_LAUNCHED("short_pool_kernel");
+  } else {
+    long_pool_kernel<<<grid(32), 32 * kLongParts, 0, engine.stream()>>>(p);
+    DSV4_LAUNCHED("long_pool_kernel");
+  }
 }
 
 }  // namespace dsv4::gpu

@@ -28,7 +28,15 @@ struct IndexKeyProblem {
   std::uint8_t* bytes;  // [rows, 132 or 68]
 };
 
-/// One warp a row; lane holds elements lane + 32 j.
+/// A row on its way out: the bytes of its slot, its codes one a byte, its bf16 values.
+struct alignas(16) StagedKey {
+  std::uint8_t bytes[(layout::kIndexFp8RowBytes + 15) / 16 * 16];
+  std::uint8_t codes[kIndexDim];
+  std::uint16_t values[kIndexDim];
+};
+
+/// One warp a row; lane holds elements lane + 32 j. Results are put together in shared memory, so that they leave in
+/// wide words.
 template <bool kFp4>
 __global__ void __launch_bounds__(32 * kWarps) index_key_kernel(IndexKeyProblem p) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -36,6 +44,8 @@ __global__ void __launch_bounds__(32 * kWarps) index_key_kernel(IndexKeyProblem 
   const int lane = static_cast<int>(threadIdx.x) % 32;
   constexpr int kValueBytes = kFp4 ? layout::kIndexFp4ValueBytes : layout::kIndexFp8ValueBytes;
   constexpr int kRowBytes = kFp4 ? layout::kIndexFp4RowBytes : layout::kIndexFp8RowBytes;
+  __shared__ StagedKey staged_keys[kWarps];
+  StagedKey& staged = staged_keys[threadIdx.x / 32];
   float x[4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) x[j] = round_bf16(p.source.pooled[row * kIndexDim + lane + 32 * j]);
@@ -43,35 +53,18 @@ __global__ void __launch_bounds__(32 * kWarps) index_key_kernel(IndexKeyProblem 
   rope_row(x, p.source.position[row], p.frequencies, lane);
   if (p.rotate) hadamard_row(x, lane);
 #pragma unroll
-  for (int j = 0; j < 4; ++j) p.entry[row * kIndexDim + lane + 32 * j] = arith::f32_to_bf16(x[j]);
+  for (int j = 0; j < 4; ++j) staged.values[lane + 32 * j] = arith::f32_to_bf16(x[j]);
 
-  std::uint8_t* const bytes = p.bytes + row * kRowBytes;
-  const std::int32_t slot = p.source.slot[row];
-  std::uint8_t* values = nullptr;  // of the slot
-  std::uint8_t* slot_scales = nullptr;
-  if (slot >= 0) {
-    auto* const page = reinterpret_cast<std::uint8_t*>(p.cache.data + slot / p.cache.page_rows * p.cache.pitch);
-    const std::int64_t offset = slot % p.cache.page_rows;
-    values = page + offset * kValueBytes;
-    slot_scales = page + std::int64_t{p.cache.page_rows} * kValueBytes + offset * (kRowBytes - kValueBytes);
-  }
-  const auto put = [&](std::uint8_t* in_slot, int at, std::uint8_t byte) {
-    bytes[at] = byte;
-    if (in_slot != nullptr) *in_slot = byte;
-  };
-  std::uint8_t scale_byte = 0;  // lane b < 4 holds byte b of the row's scales
   if constexpr (kFp4) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const std::uint8_t scale = block_scale(larger(0.0F, fabsf(x[j])), kAmaxFloorE2m1, 6.0F);
       const std::uint8_t code = arith::f32_to_e2m1(x[j] * arith::ue8m0_inverse(scale));
-      if (lane == j) scale_byte = scale;
-      p.codes[row * kIndexDim + lane + 32 * j] = code;
+      staged.codes[lane + 32 * j] = code;
       const std::uint32_t high = __shfl_down_sync(0xFFFFFFFFU, std::uint32_t{code}, 1);
-      const int at = 16 * j + lane / 2;
-      if (lane % 2 == 0) put(values != nullptr ? values + at : nullptr, at, static_cast<std::uint8_t>(code | high << 4));
+      if (lane % 2 == 0) staged.bytes[16 * j + lane / 2] = static_cast<std::uint8_t>(code | high << 4);
+      if (lane == j) staged.bytes[kValueBytes + j] = scale;
     }
-    if (lane < 4) static_cast<std::uint8_t*>(p.scales)[row * 4 + lane] = scale_byte;
   } else {
     float amax = 0.0F;
 #pragma unroll
@@ -80,18 +73,24 @@ __global__ void __launch_bounds__(32 * kWarps) index_key_kernel(IndexKeyProblem 
     const float inverse = arith::ue8m0_inverse(scale);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int at = lane + 32 * j;
-      const std::uint8_t code = arith::f32_to_e4m3(x[j] * inverse);
-      p.codes[row * kIndexDim + at] = code;
-      put(values != nullptr ? values + at : nullptr, at, code);
+      staged.bytes[lane + 32 * j] = staged.codes[lane + 32 * j] = arith::f32_to_e4m3(x[j] * inverse);
     }
-    const float wide = arith::ue8m0_to_f32(scale);
-    if (lane == 0) static_cast<float*>(p.scales)[row] = wide;
-    scale_byte = static_cast<std::uint8_t>(arith::to_bits(wide) >> (8 * (lane % 4)));
+    if (lane == 0) *reinterpret_cast<float*>(staged.bytes + kValueBytes) = arith::ue8m0_to_f32(scale);
   }
-  if (lane < kRowBytes - kValueBytes) {
-    put(slot_scales != nullptr ? slot_scales + lane : nullptr, kValueBytes + lane, scale_byte);
-  }
+  __syncwarp();
+
+  constexpr int kScaleBytes = kRowBytes - kValueBytes;
+  const std::uint8_t* const scales = staged.bytes + kValueBytes;
+  put_bytes(p.entry + row * kIndexDim, staged.values, sizeof(staged.values), lane);
+  put_bytes(p.codes + row * kIndexDim, staged.codes, sizeof(staged.codes), lane);
+  put_bytes(static_cast<std::uint8_t*>(p.scales) + row * kScaleBytes, scales, kScaleBytes, lane);
+  put_bytes(p.bytes + row * kRowBytes, staged.bytes, kRowBytes, lane);
+  const std::int32_t slot = p.source.slot[row];
+  if (slot < 0) return;
+  auto* const page = reinterpret_cast<std::uint8_t*>(p.cache.data + slot / p.cache.page_rows * p.cache.pitch);
+  const std::int64_t offset = slot % p.cache.page_rows;
+  put_bytes(page + offset * kValueBytes, staged.bytes, kValueBytes, lane);
+  put_bytes(page + std::int64_t{p.cache.page_rows} * kValueBytes + offset * kScaleBytes, scales, kScaleBytes, lane);
 }
 
 }  // namespace

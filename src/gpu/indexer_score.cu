@@ -1,4 +1,6 @@
 /// indexer.score: ReLU(q . k) weighted over heads, visible entries only (docs/numerics.md 13, 18).
+#include <algorithm>
+
 #include "gpu/check.cuh"
 #include "gpu/cuda_engine.cuh"
 #include "gpu/row_device.cuh"
@@ -11,6 +13,8 @@ constexpr int kBlockKeys = 128;
 constexpr int kTileKeys = 32;   // in shared memory at a time
 constexpr int kWarps = 4;       // two halves of 32 heads, two halves of a tile
 constexpr int kThreads = 32 * kWarps;
+constexpr int kResident = 2;    // blocks of a multiprocessor
+constexpr int kWaves = 8 * kResident * 132;  // blocks that keep the device busy
 constexpr int kPassHeads = 64;
 constexpr int kWarpKeys = kTileKeys / kWarps;  // brought by a warp
 
@@ -153,12 +157,12 @@ __device__ __forceinline__ float whole_dot(float (&part)[kGroup], int r) {
   return part[0];
 }
 
-/// A block scores 128 entries for one token, 64 heads a pass: a warp takes 32 heads and half of the entries of a
+/// A block scores 128 entries at a time for one token, 64 heads a pass: a warp takes 32 heads and half of the entries of a
 /// tile. A thread holds eight heads' terms of the lanes of one residue mod 8 in registers; the eight threads of a
 /// group then share out the eight heads, so that lane h mod 32 holds head h, as the head sum (dot32 over heads, or
 /// with kBf16 sum32 of bf16 products, section 18) wants it.
 template <bool kFp4, bool kBf16>
-__global__ void __launch_bounds__(kThreads, 3) score_kernel(ScoreProblem p) {
+__global__ void __launch_bounds__(kThreads, kResident) score_kernel(ScoreProblem p) {
   extern __shared__ float4 shared[];
   float* const queries = reinterpret_cast<float*>(shared);       // [64][kQueryStride]
   float* const keys = queries;                                   // [2][32][128]
@@ -167,10 +171,9 @@ __global__ void __launch_bounds__(kThreads, 3) score_kernel(ScoreProblem p) {
   const std::int64_t token = blockIdx.x;
   const std::int32_t position = p.position[token];
   const int visible = position < 0 ? 0 : (position + 1) / 4;
-  const int first = static_cast<int>(blockIdx.y) * kBlockKeys;
-  if (first >= visible) return;
-  const int count = min(visible - first, kBlockKeys);
-  const int tiles = (count + kTileKeys - 1) / kTileKeys;
+  const int begin = static_cast<int>(blockIdx.y) * kBlockKeys;
+  int first = begin;  // of the entries in work
+  int count = 0;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int half = warp % 2;                                     // of the heads
@@ -194,11 +197,11 @@ __global__ void __launch_bounds__(kThreads, 3) score_kernel(ScoreProblem p) {
       *reinterpret_cast<float4*>(key + 32 * visit(lane) + 4 * (lane % kGroup)) = raw[k].widen(lane);
     }
   };
-  for (int i = static_cast<int>(threadIdx.x); i < kBlockKeys * kLaneStride; i += kThreads) sums[i] = 0.0F;
-
-  for (int head0 = 0; head0 < p.heads; head0 += kPassHeads) {
-    __syncthreads();
-    fetch(0);
+  const auto weight_of = [&](int head) { return head < p.heads ? p.weights[token * p.heads + head] : 0.0F; };
+  float q[kGroup][16];
+  float w0 = 0.0F;
+  float w1 = 0.0F;
+  const auto take_queries = [&](int head0) {
     for (int i = static_cast<int>(threadIdx.x); i < kPassHeads * 32; i += kThreads) {
       const int head = i / 32;
       const int l = i % 32;
@@ -207,7 +210,6 @@ __global__ void __launch_bounds__(kThreads, 3) score_kernel(ScoreProblem p) {
       *reinterpret_cast<float4*>(queries + head * kQueryStride + l % kGroup * kSliceStride + 4 * visit(l)) = terms;
     }
     __syncthreads();
-    float q[kGroup][16];
 #pragma unroll
     for (int h = 0; h < kGroup; ++h) {
 #pragma unroll
@@ -216,68 +218,83 @@ __global__ void __launch_bounds__(kThreads, 3) score_kernel(ScoreProblem p) {
             queries + (32 * half + lane / kGroup * kGroup + h) * kQueryStride + r * kSliceStride + 4 * i);
       }
     }
-    const auto weight_of = [&](int head) { return head < p.heads ? p.weights[token * p.heads + head] : 0.0F; };
-    const float w0 = weight_of(head0 + lane);
-    const float w1 = weight_of(head0 + 32 + lane);
-    const bool one = head0 + lane < p.heads;
-    const bool two = head0 + 32 + lane < p.heads;
+    w0 = weight_of(head0 + lane);
+    w1 = weight_of(head0 + 32 + lane);
     __syncthreads();
-    place_keys(0);
-    __syncthreads();
-    for (int tile = 0; tile < tiles; ++tile) {
-      if (tile + 1 < tiles) fetch(tile + 1);
-      const int begin = warp / 2 * (kTileKeys / 2);
-      if (head0 + 32 * half < p.heads) {
-#pragma unroll 1
-        for (int key = begin; key < begin + kTileKeys / 2; ++key) {
-          float part[kGroup];
-          residue_dots(q, keys + (tile % 2 * kTileKeys + key) * kIndexDim + 4 * r, part);
-          dots[(half * kTileKeys + key) * kLaneStride + lane] = whole_dot(part, r);
+  };
+
+  for (; first < visible; first += static_cast<int>(gridDim.y) * kBlockKeys) {
+    count = min(visible - first, kBlockKeys);
+    const int tiles = (count + kTileKeys - 1) / kTileKeys;
+    for (int i = static_cast<int>(threadIdx.x); i < kBlockKeys * kLaneStride; i += kThreads) sums[i] = 0.0F;
+    for (int head0 = 0; head0 < p.heads; head0 += kPassHeads) {
+      fetch(0);
+      if (first == begin || p.heads > kPassHeads) take_queries(head0);  // a single pass keeps them
+      const bool one = head0 + lane < p.heads;
+      const bool two = head0 + 32 + lane < p.heads;
+      place_keys(0);
+      __syncthreads();
+      for (int tile = 0; tile < tiles; ++tile) {
+        if (tile + 1 < tiles) fetch(tile + 1);
+        const int first_key = warp / 2 * (kTileKeys / 2);
+        if (head0 + 32 * half < p.heads) {
+          const float* const from = keys + (tile % 2 * kTileKeys + first_key) * kIndexDim + 4 * r;
+          float* const to = dots + (half * kTileKeys + first_key) * kLaneStride + lane;
+#pragma unroll 2
+          for (int key = 0; key < kTileKeys / 2; ++key) {
+            float part[kGroup];
+            residue_dots(q, from + key * kIndexDim, part);
+            to[key * kLaneStride] = whole_dot(part, r);
+          }
+        }
+        if (tile + 1 < tiles) place_keys(tile + 1);
+        __syncthreads();
+        // Head lane l takes heads l and l + 32 of this pass.
+        for (int key = warp; key < kTileKeys; key += kWarps) {
+          float* const sum = sums + (tile * kTileKeys + key) * kLaneStride + lane;
+          float a = *sum;
+          const auto add = [&](int which, float w) {
+            float dot = dots[(which * kTileKeys + key) * kLaneStride + lane];
+            if constexpr (kBf16) dot = round_bf16(dot);
+            dot = dot > 0.0F ? dot : 0.0F;
+            a = kBf16 ? a + round_bf16(dot * w) : arith::fma(dot, w, a);
+          };
+          if (one) add(0, w0);
+          if (two) add(1, w1);
+          *sum = a;
+        }
+        __syncthreads();
+      }
+    }
+    // A thread a key: the tree over the 32 lanes.
+    const int key = static_cast<int>(threadIdx.x);
+    if (key < count) {
+      float lanes[32];
+#pragma unroll
+      for (int l = 0; l < 32; ++l) lanes[l] = sums[key * kLaneStride + l];
+#pragma unroll
+      for (int level = 0; level < 5; ++level) {
+        const int s = 16 >> level;
+#pragma unroll
+        for (int l = 0; l < 16; ++l) {
+          if (l < s) lanes[l] = lanes[l] + lanes[l + s];
         }
       }
-      if (tile + 1 < tiles) place_keys(tile + 1);
-      __syncthreads();
-      // Head lane l takes heads l and l + 32 of this pass.
-      for (int key = warp; key < kTileKeys; key += kWarps) {
-        float* const sum = sums + (tile * kTileKeys + key) * kLaneStride + lane;
-        float a = *sum;
-        const auto add = [&](int which, float w) {
-          float dot = dots[(which * kTileKeys + key) * kLaneStride + lane];
-          if constexpr (kBf16) dot = round_bf16(dot);
-          dot = dot > 0.0F ? dot : 0.0F;
-          a = kBf16 ? a + round_bf16(dot * w) : arith::fma(dot, w, a);
-        };
-        if (one) add(0, w0);
-        if (two) add(1, w1);
-        *sum = a;
-      }
-      __syncthreads();
+      float score = lanes[0];
+      if constexpr (kBf16) score = round_bf16(score);
+      if constexpr (!kFp4) score = score * f32_at(index_key_place(p.cache, table, first + key).scales);
+      p.scores[token * p.width + first + key] = score;
     }
+    __syncthreads();
   }
-  // A thread a key: the tree over the 32 lanes.
-  const int key = static_cast<int>(threadIdx.x);
-  if (key >= count) return;
-  float lanes[32];
-#pragma unroll
-  for (int l = 0; l < 32; ++l) lanes[l] = sums[key * kLaneStride + l];
-#pragma unroll
-  for (int level = 0; level < 5; ++level) {
-    const int s = 16 >> level;
-#pragma unroll
-    for (int l = 0; l < 16; ++l) {
-      if (l < s) lanes[l] = lanes[l] + lanes[l + s];
-    }
-  }
-  float score = lanes[0];
-  if constexpr (kBf16) score = round_bf16(score);
-  if constexpr (!kFp4) score = score * f32_at(index_key_place(p.cache, table, first + key).scales);
-  p.scores[token * p.width + first + key] = score;
 }
 
 template <bool kFp4, bool kBf16>
 void launch(const ScoreProblem& p, std::int64_t tokens, cudaStream_t stream) {
   DSV4_CUDA(cudaFuncSetAttribute(score_kernel<kFp4, kBf16>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
-  const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>((p.width + kBlockKeys - 1) / kBlockKeys));
+  // Many tokens fill the device; of few, each is shared out among blocks.
+  const std::int64_t parts = std::clamp<std::int64_t>(kWaves / tokens, 1, (p.width + kBlockKeys - 1) / kBlockKeys);
+  const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(parts));
   score_kernel<kFp4, kBf16><<<grid, kThreads, kSharedBytes, stream>>>(p);
   DSV4_LAUNCHED("score_kernel");
 }

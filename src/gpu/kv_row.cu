@@ -25,68 +25,78 @@ struct KvRowProblem {
   std::uint8_t* bytes;
 };
 
-/// One warp a row.
+/// A row on its way out: the bytes of its slot, then its bf16 values.
+struct alignas(16) StagedRow {
+  std::uint8_t bytes[(layout::kKvRowBytes + 15) / 16 * 16];
+  std::uint16_t values[kHeadDim];
+};
+
+/// One warp a row. Results are put together in shared memory, so that they leave in wide words.
 __global__ void __launch_bounds__(32 * kWarps) kv_row_kernel(KvRowProblem p) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (row >= p.rows) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  __shared__ StagedRow staged_rows[kWarps];
+  StagedRow& staged = staged_rows[threadIdx.x / 32];
+  const std::int32_t position = p.source.position[row];
+  const std::int32_t slot = p.source.slot[row];
+  const std::int64_t first = row * kHeadDim + lane;
   float x[kTerms];
+  if (p.source.bf16 != nullptr) {
 #pragma unroll
-  for (int j = 0; j < kTerms; ++j) {
-    const std::int64_t at = row * kHeadDim + lane + 32 * j;
-    x[j] = p.source.bf16 != nullptr ? arith::bf16_to_f32(p.source.bf16[at]) : round_bf16(p.source.f32[at]);
+    for (int j = 0; j < kTerms; ++j) x[j] = arith::bf16_to_f32(p.source.bf16[first + 32 * j]);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kTerms; ++j) x[j] = p.source.f32[first + 32 * j];
+#pragma unroll
+    for (float& v : x) v = round_bf16(v);
   }
   norm_row(x, p.source.norm, p.eps, lane);
-  if (p.normed != nullptr) {
+  const auto put_values = [&](std::uint16_t* to) {
 #pragma unroll
-    for (int j = 0; j < kTerms; ++j) p.normed[row * kHeadDim + lane + 32 * j] = arith::f32_to_bf16(x[j]);
-  }
-  rope_row(x, p.source.position[row], p.frequencies, lane);
+    for (int j = 0; j < kTerms; ++j) staged.values[lane + 32 * j] = arith::f32_to_bf16(x[j]);
+    __syncwarp();
+    put_bytes(to + row * kHeadDim, staged.values, sizeof(staged.values), lane);
+    __syncwarp();
+  };
+  if (p.normed != nullptr) put_values(p.normed);
+  rope_row(x, position, p.frequencies, lane);
 
-  std::uint8_t* const bytes = p.bytes + row * layout::kKvRowBytes;
-  const std::int32_t slot = p.source.slot[row];
-  std::uint8_t* values = nullptr;  // of the slot
-  std::uint8_t* slot_scales = nullptr;
-  if (slot >= 0) {
-    auto* const page = reinterpret_cast<std::uint8_t*>(p.cache.data + slot / p.cache.page_rows * p.cache.pitch);
-    const std::int64_t offset = slot % p.cache.page_rows;
-    values = page + offset * layout::kKvValueBytes;
-    slot_scales = page + std::int64_t{p.cache.page_rows} * layout::kKvValueBytes + offset * layout::kKvScaleBytes;
-  }
-  std::uint8_t my_scale = 0;  // of block `lane`; byte 7 is spare
+  float my_amax = 0.0F;  // of block `lane`
 #pragma unroll
   for (int block = 0; block < layout::kKvScales; ++block) {
-    const float a = x[2 * block];
-    const float b = x[2 * block + 1];
-    const std::uint8_t scale = block_scale(larger(larger(0.0F, fabsf(a)), fabsf(b)), kAmaxFloorE4m3, 448.0F);
-    const float inverse = arith::ue8m0_inverse(scale);
-    if (lane == block) my_scale = scale;
+    const float amax = warp_amax(larger(larger(0.0F, fabsf(x[2 * block])), fabsf(x[2 * block + 1])));
+    if (lane == block) my_amax = amax;
+  }
+  const std::uint8_t my_scale = arith::ue8m0_scale_for(larger(kAmaxFloorE4m3, my_amax), 448.0F);
+  const float my_inverse = arith::ue8m0_inverse(my_scale);
 #pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int element = lane + 32 * (2 * block + k);
-      const std::uint8_t code = arith::f32_to_e4m3((k == 0 ? a : b) * inverse);
-      p.codes[row * kNopeDim + element] = code;
-      bytes[element] = code;
-      if (values != nullptr) values[element] = code;
-    }
+  for (int block = 0; block < layout::kKvScales; ++block) {
+    const float inverse = __shfl_sync(0xFFFFFFFFU, my_inverse, block);
+    staged.bytes[lane + 64 * block] = arith::f32_to_e4m3(x[2 * block] * inverse);
+    staged.bytes[lane + 64 * block + 32] = arith::f32_to_e4m3(x[2 * block + 1] * inverse);
   }
 #pragma unroll
-  for (int j = 0; j < kTerms; ++j) p.row[row * kHeadDim + lane + 32 * j] = arith::f32_to_bf16(x[j]);
-#pragma unroll
-  for (int k = 0; k < 2; ++k) {
-    const int element = lane + 32 * k;  // of the rotated part
-    const std::uint16_t value = arith::f32_to_bf16(x[kCodeTerms + k]);
-    p.rope[row * kRopeDim + element] = value;
-    reinterpret_cast<std::uint16_t*>(bytes + kNopeDim)[element] = value;
-    if (values == nullptr) continue;
-    values[kNopeDim + 2 * element] = static_cast<std::uint8_t>(value);  // a page may lie at an odd address
-    values[kNopeDim + 2 * element + 1] = static_cast<std::uint8_t>(value >> 8);
+  for (int k = 0; k < 2; ++k) {  // halves of the rotated part
+    reinterpret_cast<std::uint16_t*>(staged.bytes + kNopeDim)[lane + 32 * k] = arith::f32_to_bf16(x[kCodeTerms + k]);
   }
-  if (lane < layout::kKvScales) p.scales[row * layout::kKvScales + lane] = my_scale;
-  if (lane < layout::kKvScaleBytes) {
-    bytes[layout::kKvValueBytes + lane] = my_scale;
-    if (slot_scales != nullptr) slot_scales[lane] = my_scale;
+  if (lane < layout::kKvScaleBytes) {  // the last one is spare
+    staged.bytes[layout::kKvValueBytes + lane] = lane < layout::kKvScales ? my_scale : std::uint8_t{0};
   }
+  put_values(p.row);  // the warp's stores to shared memory are done behind this
+
+  const std::uint8_t* const rope = staged.bytes + kNopeDim;
+  const std::uint8_t* const scales = staged.bytes + layout::kKvValueBytes;
+  put_bytes(p.codes + row * kNopeDim, staged.bytes, kNopeDim, lane);
+  put_bytes(p.rope + row * kRopeDim, rope, 2 * kRopeDim, lane);
+  put_bytes(p.scales + row * layout::kKvScales, scales, layout::kKvScales, lane);
+  put_bytes(p.bytes + row * layout::kKvRowBytes, staged.bytes, layout::kKvRowBytes, lane);
+  if (slot < 0) return;
+  auto* const page = reinterpret_cast<std::uint8_t*>(p.cache.data + slot / p.cache.page_rows * p.cache.pitch);
+  const std::int64_t offset = slot % p.cache.page_rows;
+  put_bytes(page + offset * layout::kKvValueBytes, staged.bytes, layout::kKvValueBytes, lane);
+  put_bytes(page + std::int64_t{p.cache.page_rows} * layout::kKvValueBytes + offset * layout::kKvScaleBytes, scales,
+            layout::kKvScaleBytes, lane);
 }
 
 }  // namespace

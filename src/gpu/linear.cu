@@ -18,7 +18,8 @@ constexpr int kBlock = 128;             // of K, section 6
 constexpr int kStep = 16;               // of K, staged in shared memory at a time
 constexpr int kStages = 4;              // steps on their way
 constexpr std::int64_t kReach = 256;    // rows that a tile may read behind the last one
-constexpr std::int64_t kEnough = 264;   // tiles that keep the device busy
+constexpr int kMultiprocessors = 132;   // of an H200, with this much shared memory each, 1 KB a block its own
+constexpr int kMultiprocessorBytes = 228 * 1024;
 
 /// What a kernel instance needs, by value.
 struct Problem {
@@ -72,6 +73,8 @@ struct Tile {
   static constexpr int kVectors = 4 * RM * CN;  // of four outputs, a thread
   static constexpr int kStageFloats = kStep * (kTokens + kRows);
   static constexpr int kSharedBytes = (kStages * kStageFloats + kTokens * kRows) * static_cast<int>(sizeof(float));
+  /// Tiles that the device holds at a time.
+  static constexpr std::int64_t kEnough = kMultiprocessors * (kMultiprocessorBytes / (kSharedBytes + 1024));
 };
 
 /// Starts the copy of kStep columns x kItems rows of an operand to shared memory [column][row].
@@ -186,16 +189,28 @@ __global__ void __launch_bounds__(32 * WM * WN) tile_kernel(Problem p) {
   }
 }
 
-/// Adds the block sums of a split product in ascending order.
-__global__ void combine_kernel(Problem p) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= p.tokens * p.rows) return;
-  const int group = static_cast<int>(blockIdx.y);
-  const std::int64_t t = i / p.rows;
-  const std::int64_t n = i % p.rows;
-  float out = 0.0F;
-  for (std::int64_t block = 0; block < p.k_blocks(); ++block) {
-    out = arith::fma(p.scale(t, n, block), *p.sum_at(group, block, t, n), out);
+/// Adds the block sums of a split product in ascending order: a thread four columns of a row, kAhead sums on their way.
+__global__ void __launch_bounds__(128) combine_kernel(Problem p) {
+  constexpr int kAhead = 8;
+  const auto n = 4 * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
+  if (n >= p.rows) return;
+  const auto t = static_cast<std::int64_t>(blockIdx.y);
+  const int group = static_cast<int>(blockIdx.z);
+  const std::int64_t blocks = p.k_blocks();
+  float4 out = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+  for (std::int64_t first = 0; first < blocks; first += kAhead) {
+    float4 sum[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (first + k < blocks) sum[k] = *reinterpret_cast<const float4*>(p.sum_at(group, first + k, t, n));
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (first + k >= blocks) break;
+      const float s = p.scale(t, n, first + k);  // four columns of one weight block
+      out = make_float4(arith::fma(s, sum[k].x, out.x), arith::fma(s, sum[k].y, out.y), arith::fma(s, sum[k].z, out.z),
+                        arith::fma(s, sum[k].w, out.w));
+    }
   }
   p.store(group, t, n, out);
 }
@@ -269,26 +284,38 @@ dim3 output_blocks(const Problem& p) {
   return {static_cast<unsigned>((p.tokens * p.rows + 255) / 256), static_cast<unsigned>(p.groups)};
 }
 
-/// Enough tiles keep all blocks of an output in one thread; few tiles are split along K, since block sums are
-/// independent work (section 6).
-template <class Shape, class Kernel>
-void launch_tiles(Kernel kernel, Problem p, DeviceMemory& scratch, cudaStream_t stream) {
-  const std::int64_t tiles_x = (p.rows + Shape::kRows - 1) / Shape::kRows;
-  const std::int64_t tiles_y = (p.tokens + Shape::kTokens - 1) / Shape::kTokens;
-  const std::int64_t tiles = tiles_x * tiles_y * p.groups;
-  p.parts = std::clamp<std::int64_t>(2 * tiles <= kEnough ? kEnough / tiles : 1, 1, p.k_blocks());
+/// How a product falls into tiles. Enough tiles keep all blocks of an output in one thread; few tiles are split along
+/// K, since block sums are independent work (section 6).
+template <class Shape>
+struct Tiling {
+  std::int64_t x, y, parts;
+  explicit Tiling(const Problem& p)
+      : x((p.rows + Shape::kRows - 1) / Shape::kRows), y((p.tokens + Shape::kTokens - 1) / Shape::kTokens), parts(1) {
+    const std::int64_t tiles = x * y * p.groups;
+    if (2 * tiles <= Shape::kEnough) parts = std::min(Shape::kEnough / tiles, p.k_blocks());
+  }
+};
+
+template <int RM, int CN, int WM, int WN>
+void launch_tiles(Problem p, DeviceMemory& scratch, cudaStream_t stream) {
+  using Shape = Tile<RM, CN, WM, WN>;
+  const auto kernel = tile_kernel<RM, CN, WM, WN>;
+  const Tiling<Shape> tiling(p);
+  p.parts = tiling.parts;
   p.part_blocks = (p.k_blocks() + p.parts - 1) / p.parts;
   p.parts = (p.k_blocks() + p.part_blocks - 1) / p.part_blocks;
   if (p.parts > 1) {
     p.sums = scratch.get<float>("scratch/linear", static_cast<std::size_t>(p.groups * p.k_blocks() * p.tokens * p.rows));
   }
-  const dim3 grid(static_cast<unsigned>(tiles_x), static_cast<unsigned>(tiles_y),
+  const dim3 grid(static_cast<unsigned>(tiling.x), static_cast<unsigned>(tiling.y),
                   static_cast<unsigned>(p.groups * p.parts));
   DSV4_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes));
   kernel<<<grid, Shape::kThreads, Shape::kSharedBytes, stream>>>(p);
   DSV4_LAUNCHED("linear tile_kernel");
   if (p.parts == 1) return;
-  combine_kernel<<<output_blocks(p), 256, 0, stream>>>(p);
+  const dim3 outputs(static_cast<unsigned>((p.rows / 4 + 127) / 128), static_cast<unsigned>(p.tokens),
+                     static_cast<unsigned>(p.groups));
+  combine_kernel<<<outputs, 128, 0, stream>>>(p);
   DSV4_LAUNCHED("linear combine_kernel");
 }
 
@@ -301,12 +328,14 @@ void run(const WideOperand& x, const WideOperand& weights, int groups, const Pro
   if (p.columns % kStep != 0 || p.rows % 4 != 0 || out.row_stride % 4 != 0) {
     plain_kernel<<<output_blocks(p), 256, 0, stream>>>(p);
     DSV4_LAUNCHED("linear plain_kernel");
+  } else if (p.tokens <= 64 && Tiling<Tile<2, 1, 1, 2>>(p).parts == 1) {
+    launch_tiles<2, 1, 1, 2>(p, scratch, stream);
   } else if (p.tokens <= 64) {
-    launch_tiles<Tile<2, 1, 1, 4>>(tile_kernel<2, 1, 1, 4>, p, scratch, stream);
+    launch_tiles<2, 2, 1, 2>(p, scratch, stream);
   } else if (p.rows <= 64) {
-    launch_tiles<Tile<2, 2, 4, 1>>(tile_kernel<2, 2, 4, 1>, p, scratch, stream);
+    launch_tiles<2, 2, 4, 1>(p, scratch, stream);
   } else {
-    launch_tiles<Tile<2, 2, 2, 2>>(tile_kernel<2, 2, 2, 2>, p, scratch, stream);
+    launch_tiles<2, 2, 2, 2>(p, scratch, stream);
   }
 }
 

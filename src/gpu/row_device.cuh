@@ -40,14 +40,12 @@ __device__ __forceinline__ void norm_row(float (&x)[J], const std::uint16_t* wei
 /// the two elements of a pair.
 template <int J>
 __device__ __forceinline__ void rope_row(float (&x)[J], std::int32_t position, const Frequencies& frequencies, int lane) {
-  const float angle = static_cast<float>(position) * frequencies.f[lane];
-  const float cosine = arith::cos(angle);
-  const float sine = arith::sin(angle);
+  const arith::SinCos turn = arith::sin_cos(static_cast<float>(position) * frequencies.f[lane]);
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
     float& v = x[J - 2 + k];
-    const float c = __shfl_sync(0xFFFFFFFFU, cosine, 16 * k + lane / 2);
-    const float s = __shfl_sync(0xFFFFFFFFU, sine, 16 * k + lane / 2);
+    const float c = __shfl_sync(0xFFFFFFFFU, turn.cos, 16 * k + lane / 2);
+    const float s = __shfl_sync(0xFFFFFFFFU, turn.sin, 16 * k + lane / 2);
     const float other = __shfl_xor_sync(0xFFFFFFFFU, v, 1) * s;
     v = round_bf16(arith::fma(v, c, lane % 2 == 0 ? -other : other));
   }
@@ -78,9 +76,35 @@ __device__ __forceinline__ void hadamard_row(float (&x)[4], int lane) {
   for (float& v : x) v = round_bf16(v * kHadamardScale);
 }
 
+/// Writes bytes of shared memory, which begin at a multiple of 16, in the widest words that address and length
+/// allow. One warp; put __syncwarp between the stores to shared memory and this.
+__device__ __forceinline__ void put_bytes(void* to, const void* from, int bytes, int lane) {
+  const auto in_words = [&](auto word) {
+    using Word = decltype(word);
+    for (int i = lane; i < bytes / static_cast<int>(sizeof(Word)); i += 32) {
+      static_cast<Word*>(to)[i] = static_cast<const Word*>(from)[i];
+    }
+  };
+  const std::uintptr_t fit = reinterpret_cast<std::uintptr_t>(to) | static_cast<std::uintptr_t>(bytes);
+  if (fit % 16 == 0) {
+    in_words(uint4{});
+  } else if (fit % 8 == 0) {
+    in_words(uint2{});
+  } else if (fit % 4 == 0) {
+    in_words(std::uint32_t{});
+  } else {
+    in_words(std::uint8_t{});
+  }
+}
+
+/// The largest over a warp of floats that are not negative and not NaN: they order as their bits.
+__device__ __forceinline__ float warp_amax(float amax) {
+  return arith::from_bits(__reduce_max_sync(0xFFFFFFFFU, arith::to_bits(amax)));
+}
+
 /// Scale byte of a block (section 4) from the largest magnitude in each lane.
 __device__ __forceinline__ std::uint8_t block_scale(float amax, float floor, float largest) {
-  amax = warp_max(amax);
+  amax = warp_amax(amax);
   return arith::ue8m0_scale_for(amax > floor ? amax : floor, largest);
 }
 

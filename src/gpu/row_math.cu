@@ -86,8 +86,9 @@ __global__ void rope_table_kernel(const std::int32_t* positions, std::int64_t ro
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= rows * (kRopeDim / 2)) return;
   const float angle = static_cast<float>(positions[i / (kRopeDim / 2)]) * table.f[i % (kRopeDim / 2)];
-  cosines[i] = arith::cos(angle);
-  sines[i] = arith::sin(angle);
+  const arith::SinCos turn = arith::sin_cos(angle);
+  cosines[i] = turn.cos;
+  sines[i] = turn.sin;
 }
 
 /// One thread a pair of dimensions; pairs before the rotated part are copied.

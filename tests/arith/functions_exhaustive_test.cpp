@@ -34,23 +34,14 @@ TEST_CASE("exp is correctly rounded for every float") {
   CHECK(v.finite_nonzero - v.trivial > 500000000);
 }
 
-TEST_CASE("Where exp_by_floats decides, it gives the float of exp_by_double; it decides nearly all") {
+TEST_CASE("exp_by_fused_double gives the float of exp_by_double for every float") {
   const dsv4::prover::Prover& prover = dsv4::prover::best();
   const dsv4::prover::Agreement a = prover.compare_exp();
-  fmt::print(
-      "exp_by_floats ({}): {} inputs, {} decided, {} wrong; undecided in [-30, 0]: {} of {} floats, of those "
-      "below -1/16: {} of {}\n",
-      prover.name, a.inputs, a.decided, a.wrong, a.usual_open, a.usual, a.not_small_open, a.not_small);
+  fmt::print("exp_by_fused_double ({}): {} inputs, {} wrong\n", prover.name, a.inputs, a.wrong);
   std::fflush(stdout);
   INFO(fmt::format("one wrong input has the bits {:#010x}", a.first_wrong));
   CHECK(a.inputs == std::uint64_t{1} << 32);
   CHECK(a.wrong == 0);
-  CHECK(a.decided > 2 * std::uint64_t{0x42AE0000} / 10000 * 9999);  // 0x42AE0000 is 87
-  CHECK(a.decided < 2 * std::uint64_t{0x42AE0000});                 // no bound is too good to be true
-  CHECK(a.usual == 0x41F00001U);                                    // 0x41F00000 is 30
-  CHECK(a.usual_open * 10000 < a.usual);
-  CHECK(a.not_small == 0x41F00001U - 0x3D800000U);
-  CHECK(a.not_small_open * 7000 < a.not_small);
 }
 
 TEST_CASE("log is correctly rounded for every float") {

@@ -1,6 +1,7 @@
 // exp, log, sin and cos: values by definition, a sample against MPFR, and the same bits from every build.
 #include <fmt/core.h>
 
+#include "arith/sin_cos.hpp"
 #include "prover.hpp"
 #include "support/catch.hpp"
 
@@ -82,6 +83,17 @@ TEST_CASE("Both reductions of sin and cos meet at 2^20, and the hardest argument
 }
 
 #if defined(DSV4_HAVE_V3)
+TEST_CASE("sin_cos gives the floats of sin and cos") {
+  std::uint64_t wrong = 0;
+  for (std::uint64_t i = 0; i < std::uint64_t{1} << 32; i += 251) {
+    const float x = arith::from_bits(static_cast<std::uint32_t>(i));
+    const arith::SinCos both = arith::sin_cos(x);
+    wrong += arith::to_bits(both.sin) != arith::to_bits(arith::sin(x));
+    wrong += arith::to_bits(both.cos) != arith::to_bits(arith::cos(x));
+  }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("The build for AVX2 and FMA gives the bits of the baseline") {
   if (&prover::best() == &prover::baseline()) return;  // this machine has neither
   std::uint64_t count = 0;

@@ -22,23 +22,18 @@ struct Verdict {
   std::uint32_t first_wrong = 0;     ///< bits of one wrong input
 };
 
-/// What exp_by_floats decides, held against exp_by_double, over every float.
+/// A second evaluation held against the first.
 struct Agreement {
   std::uint64_t inputs = 0;
-  std::uint64_t decided = 0;
-  std::uint64_t wrong = 0;           ///< decided, and another float than exp_by_double's
-  std::uint32_t first_wrong = 0;     ///< bits of one of them
-  std::uint64_t usual = 0;           ///< inputs from -30 to -0
-  std::uint64_t usual_open = 0;      ///< of those, undecided
-  std::uint64_t not_small = 0;       ///< inputs from -30 to -1/16, where no result is near 1
-  std::uint64_t not_small_open = 0;  ///< of those, undecided
+  std::uint64_t wrong = 0;
+  std::uint32_t first_wrong = 0;  ///< bits of one of them
 };
 
 /// One build of the prover: the same source for the baseline and for a newer instruction set.
 struct Prover {
   const char* name;
   Verdict (*prove)(Function);  ///< all 2^32 inputs
-  Agreement (*compare_exp)();  ///< all 2^32 inputs
+  Agreement (*compare_exp)();  ///< exp_by_fused_double with exp_by_double, all 2^32 inputs
   /// Correctly rounded bits of one input, NaN as 0x7FC00000, by enclosure and MPFR as in prove().
   std::uint32_t (*expected)(Function, std::uint32_t input);
   /// The same by MPFR alone.

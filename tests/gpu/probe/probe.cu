@@ -18,10 +18,22 @@ struct Log {
   DSV4_HD static std::uint32_t of(float x) { return canonical(arith::log(x)); }
 };
 struct Sin {
-  DSV4_HD static std::uint32_t of(float x) { return canonical(arith::sin(x)); }
+  DSV4_HD static std::uint32_t of(float x) {
+#if defined(__CUDA_ARCH__)
+    return canonical(arith::sin_cos(x).sin);
+#else
+    return canonical(arith::sin(x));
+#endif
+  }
 };
 struct Cos {
-  DSV4_HD static std::uint32_t of(float x) { return canonical(arith::cos(x)); }
+  DSV4_HD static std::uint32_t of(float x) {
+#if defined(__CUDA_ARCH__)
+    return canonical(arith::sin_cos(x).cos);
+#else
+    return canonical(arith::cos(x));
+#endif
+  }
 };
 struct ReciprocalRoot {
   DSV4_HD static std::uint32_t of(float x) {
