@@ -56,8 +56,8 @@ struct Case {
   Bench bench;
   std::unique_ptr<io::DumpReader> dump;
   std::unique_ptr<Foreign> foreign;
-  std::string name;       ///< of the foreign run, for people
-  std::string reproduce;  ///< words of a `replay` that shows the difference
+  std::string name;                                      ///< of the foreign run, for people
+  const oracle::faults::FaultyEngine* faulty = nullptr;  ///< within the foreign run, with --inject
 };
 
 bool is_dump(const std::string& text) {
@@ -109,9 +109,12 @@ void set_foreign_engine(Case& one, const ExplainOptions& options, const std::str
   RunPlan plan = scenario::plan(own);
   auto made = one.bench.engine(engine, plan.config, one.bench.weights, one.bench.hidden);
   if (changed && replay.model_kernels) made = explained_with_kernels(std::move(made), one.bench.weights);
-  if (changed && !replay.inject.empty())
-    made = oracle::faults::inject(std::move(made), one.bench.weights,
-                                  oracle::faults::parse_injection(replay.inject));
+  if (changed && !replay.inject.empty()) {
+    auto faulty = oracle::faults::inject(std::move(made), one.bench.weights,
+                                         oracle::faults::parse_injection(replay.inject));
+    one.faulty = faulty.get();
+    made = std::move(faulty);
+  }
   const bool small = oracle::cache_bytes(plan.config) <= kSmallCaches;
   const bool writes = replay.check_writes.value_or(small) && made->info().byte_state;
   one.name = fmt::format("engine {}, profile {}", made->info().name, profile.name);
@@ -188,7 +191,11 @@ int run_case(Case& one, const ExplainOptions& options, const Shared& shared) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   print_explanation(explanation, {one.name, one.bench.profile.name, seconds, options.shown, shared.json});
   if (oracle::interrupted()) return kInterrupted;
-  return explanation.first ? kFailed : kDone;
+  if (explanation.first) return kFailed;
+  if (one.faulty == nullptr || one.faulty->fired() > 0) return kDone;
+  fmt::print(stderr, "dsv4-oracle: the fault '{}' changed nothing in this run, so nothing was tested\n",
+             options.replay.inject);
+  return kUsage;
 }
 
 int run(const ExplainOptions& options, const Shared& shared) {

@@ -59,6 +59,7 @@ expect 1 'fault `pool-halves-swapped` reproduces all' explain "$scenarios/csa-8.
 expect 1 '"outcome":"explained"' --json explain "$work/wrong.h5"
 expect 1 '"reproduces":"everything"' --json explain "$work/wrong.h5"
 expect 1 '"name":"one_bit"' --json explain "$scenarios/swa-2.yaml" --against reference --inject bitflip:q.up/q:5:9
+explain 2 'changed nothing' swa-2 --inject pool-halves-swapped
 expect 2 'needs --against' explain "$scenarios/csa-8.yaml"
 expect 2 'does not promise bits' explain "$scenarios/csa-8.yaml" --against wide
 expect 2 'unknown engine' explain "$scenarios/csa-8.yaml" --against nobody

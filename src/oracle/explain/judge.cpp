@@ -53,6 +53,9 @@ std::string where(const compare::Comparison& one) {
   return text;
 }
 
+/// Ends a step in which nothing behind the stage matters any more.
+struct Enough {};
+
 const Tensor* tensor_of(const SeenStep& step, int layer, TensorId id) {
   if (layer < 0 || static_cast<std::size_t>(layer) >= step.observation.layers.size()) return nullptr;
   const auto& tensors = step.observation.layers[static_cast<std::size_t>(layer)].tensors;
@@ -210,20 +213,67 @@ std::optional<double> Judge::error_of(const SeenStep& ours) const {
   return sum;
 }
 
+bool Judge::gives_stage(const Engine& engine, Stage stage) const {
+  for (const Item& item : first_step().items) {
+    if (!own(item)) continue;
+    const std::optional<TensorId> id = tensor_named(stage, std::get<2>(item.key));
+    const Tensor* const ours = id ? engine.tensor(first_->layer, *id) : nullptr;
+    const Tensor* const theirs = id ? tensor_of(first_step().foreign, first_->layer, *id) : nullptr;
+    if (ours == nullptr || theirs == nullptr || ours->dtype() != theirs->dtype() ||
+        ours->shape() != theirs->shape() || !std::ranges::equal(ours->bytes(), theirs->bytes())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+SeenStep Judge::until_stage(const Engine& engine) const {
+  SeenStep seen;
+  seen.observation.step = first_->step;
+  seen.observation.batch = first_step().reference.observation.batch;
+  seen.observation.layers.resize(config_.layers.size());
+  for (int layer = 0; layer <= first_->layer; ++layer) {
+    for (const TensorInfo& tensor : tensor_catalogue()) {
+      if (const Tensor* published = engine.tensor(layer, tensor.id))
+        seen.observation.layers[static_cast<std::size_t>(layer)].tensors[tensor.id] = *published;
+    }
+  }
+  return seen;
+}
+
 Evidence Judge::evaluate(const Candidate& candidate) const {
+  if (std::optional<Evidence> evidence = evaluate(candidate, true)) return *std::move(evidence);
+  return *evaluate(candidate, false);
+}
+
+std::optional<Evidence> Judge::evaluate(const Candidate& candidate, bool break_off) const {
   Evidence evidence;
   evidence.candidate = candidate;
   Pass pass(*this, &candidate);
+  const std::optional<Stage> stage = break_off ? stage_named(first_->stage) : std::nullopt;
   std::size_t at = 0;
   while (at < steps_.size()) {
     const RecordedStep& known = steps_[at];
     const StepPlan* const plan = pass.walk.upcoming();
     std::map<Item::Key, Item> items;
     SeenStep seen;
+    bool partial = false;
     if (plan != nullptr) {
       if (plan->index > known.index) throw UsageError("its plan has other steps");
       const bool judged = plan->index == known.index;
-      seen = pass.walk.next();
+      StageHooks hooks;
+      if (stage && judged && known.index == first_->step) {
+        hooks.after = [&](int layer, Stage ran) {
+          if (layer == first_->layer && ran == *stage && !gives_stage(pass.walk.engine(), ran))
+            throw Enough{};
+        };
+      }
+      try {
+        seen = pass.walk.next(std::move(hooks));
+      } catch (const Enough&) {
+        seen = until_stage(pass.walk.engine());
+        partial = true;
+      }
       if (!judged) continue;
       const compare::StepComparison comparison =
           pass.comparator.compare(seen.observation, known.foreign.observation);
@@ -235,6 +285,7 @@ Evidence Judge::evaluate(const Candidate& candidate) const {
     for (const Item& item : known.items) {
       const auto found = items.find(item.key);
       if (found == items.end()) {
+        if (partial && !own(item)) continue;  // the step did not come to it
         ordered.push_back(
             {item.key, item.stage() == kWrites && known.foreign.findings.empty(), item.mismatches});
         continue;
@@ -269,6 +320,8 @@ Evidence Judge::evaluate(const Candidate& candidate) const {
     const std::optional<double> left = error_of(seen);
     if (error && left && *error > 0 && std::isfinite(*error))
       evidence.error_removed = std::clamp(1.0 - *left / *error, 0.0, 1.0);
+    // Equal within the rules, but not in bits: the rest is needed after all.
+    if (partial && evidence.stage_equal == evidence.stage_total) return std::nullopt;
     if (evidence.stage_equal != evidence.stage_total) {
       const bool some = evidence.elements_explained > 0 || evidence.error_removed > 0;
       evidence.fit = some ? Evidence::Fit::part : Evidence::Fit::none;

@@ -56,6 +56,13 @@ class Judge {
   Gathered gathered() const;
   std::vector<Item> items_of(const compare::StepComparison& comparison, const SeenStep& ours,
                              const SeenStep& foreign) const;
+  /// A step that cannot give the stage's bits is broken off behind it, if `break_off`; empty where that was
+  /// too early.
+  std::optional<Evidence> evaluate(const Candidate& candidate, bool break_off) const;
+  /// Whether the tensors of the stage that differed first are the foreign ones, byte by byte.
+  bool gives_stage(const Engine& engine, Stage stage) const;
+  /// The step as far as it came.
+  SeenStep until_stage(const Engine& engine) const;
   std::int64_t own_mismatches(const std::vector<Item>& items) const;
   /// Sum of |difference| of the first tensor; empty where it has no numbers.
   std::optional<double> error_of(const SeenStep& ours) const;
