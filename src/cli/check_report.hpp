@@ -2,6 +2,7 @@
 /// (data/schema/records.schema.json).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>

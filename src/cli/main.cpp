@@ -27,6 +27,7 @@ Examples:
   dsv4-oracle replay run.yaml --dump run.h5 --stages 'compress.*' --steps 10:20
   dsv4-oracle diff run.h5 other.h5
   dsv4-oracle golden export --format safetensors --output vectors/
+  dsv4-oracle check vectors/ --with results/
 
 Exit codes: 0 done, nothing differs; 1 a comparison or an expectation failed; 2 usage, scenario content, or nothing
 matched; 3 a file could not be read, written or trusted; 4 the subject could not run; 5 internal error;
