@@ -142,8 +142,12 @@ void Runner::check_lifetimes() {
 
 void Runner::skip(const StepPlan& plan) {
   ledger_.begin(plan);
-  if (lifetimes_) lifetimes_->assume(plan);
+  if (lifetimes_) {
+    lifetimes_->begin(plan);
+    lifetimes_->assume_right(plan);
+  }
   ledger_.end(plan);
+  if (lifetimes_) lifetimes_->end(plan);
 }
 
 void Runner::check_layer(const StepPlan& plan, int layer, std::span<const Write> writes) {

@@ -82,13 +82,10 @@ void LifetimeChecker::tables(std::span<const HeldTable> all, const StepPlan& pla
 
 void LifetimeChecker::layer(const Engine& engine, const StepPlan& plan, int layer,
                             std::span<const Write> writes) {
-  const LayerKind of = kind(layer);
-  // Pools read the state as it was before the step.
-  if (has_compressor(of)) pool_reads(plan, layer, Stage::compress_pool, Cache::state, Cache::entries);
-  if (has_indexer(of)) pool_reads(plan, layer, Stage::indexer_pool, Cache::index_state, Cache::index_entries);
+  pool_reads(plan, layer);  // of the state as it was before the step
   for (const Write& one : writes) write(plan, layer, one);
   if (plan.kind == StepKind::restore || plan.rows.empty()) return;
-  if (has_indexer(of)) score_reads(engine, plan, layer);
+  if (has_indexer(kind(layer))) score_reads(engine, plan, layer);
   list_reads(engine, plan, layer);
 }
 
@@ -186,8 +183,8 @@ void LifetimeChecker::commit_banks(const StepPlan& plan) {
   }
 }
 
-/// Synthetic rows are put in from outside.
-void LifetimeChecker::fill(const StepPlan& plan) {
+/// All that the step may write; rows of a fill are put in from outside.
+void LifetimeChecker::write_permitted(const StepPlan& plan) {
   const auto step = static_cast<std::int32_t>(plan.index);
   for (int layer = 0; layer < static_cast<int>(config_.layers.size()); ++layer) {
     for (const compare::PermittedWrite& row : compare::permitted_writes(config_, plan, layer)) {
@@ -198,7 +195,7 @@ void LifetimeChecker::fill(const StepPlan& plan) {
 }
 
 std::vector<compare::Finding> LifetimeChecker::end(const StepPlan& plan) {
-  if (plan.fill) fill(plan);
+  if (plan.fill) write_permitted(plan);
   commit_banks(plan);
   contents_.end(plan);
   plan_errors(plan);
@@ -295,10 +292,9 @@ void LifetimeChecker::live_rows_of(const LiveRequest& live, int layer, Cache cac
   }
 }
 
-void LifetimeChecker::assume(const StepPlan& plan) {
-  begin(plan);
-  fill(plan);
-  end(plan);
+void LifetimeChecker::assume_right(const StepPlan& plan) {
+  for (int layer = 0; layer < static_cast<int>(config_.layers.size()); ++layer) pool_reads(plan, layer);
+  write_permitted(plan);
 }
 
 void LifetimeChecker::name_writers(std::vector<compare::Finding>& findings) {

@@ -44,8 +44,9 @@ class LifetimeChecker {
   /// The step is over. The findings are those of the whole step.
   std::vector<compare::Finding> end(const StepPlan& plan);
 
-  /// A step that is taken as done right (before a checkpoint): begin(), its permitted writes, end().
-  void assume(const StepPlan& plan);
+  /// In place of tables() and layer() where no engine runs: all that the plan permits was written. For steps
+  /// that another run has done (before a checkpoint), and to look at plans alone.
+  void assume_right(const StepPlan& plan);
 
   /// Adds who wrote a row last to findings of other checks that name page and offset.
   void name_writers(std::vector<compare::Finding>& findings);
@@ -69,7 +70,8 @@ class LifetimeChecker {
   };
 
   // reads.cpp
-  void pool_reads(const StepPlan& plan, int layer, Stage stage, Cache state, Cache entries);
+  void pool_reads(const StepPlan& plan, int layer);
+  void pool_reads_of(const StepPlan& plan, int layer, Stage stage, Cache state);
   void score_reads(const Engine& engine, const StepPlan& plan, int layer);
   void list_reads(const Engine& engine, const StepPlan& plan, int layer);
   void window_list(const StepPlan& plan, int layer, const Tensor& slots);
@@ -80,7 +82,7 @@ class LifetimeChecker {
   void report(const Access& access, const std::string& fault, const WantedRow& wanted, std::int64_t slot,
               std::string why);
   void commit_banks(const StepPlan& plan);
-  void fill(const StepPlan& plan);
+  void write_permitted(const StepPlan& plan);
   void live_rows(const StepPlan& plan);
   void live_rows_of(const LiveRequest& live, int layer, Cache cache, std::int32_t first_entry);
   void plan_errors(const StepPlan& plan);

@@ -14,9 +14,14 @@ std::int32_t kept_state(const KeepFrom& from, LayerKind kind, Cache state) {
 
 }  // namespace
 
+void LifetimeChecker::pool_reads(const StepPlan& plan, int layer) {
+  if (has_compressor(kind(layer))) pool_reads_of(plan, layer, Stage::compress_pool, Cache::state);
+  if (has_indexer(kind(layer))) pool_reads_of(plan, layer, Stage::indexer_pool, Cache::index_state);
+}
+
 /// Rows of a window that lie before the step come from the state: position follows from entry and ratio
 /// (12.4). The online form goes on from the committed bank, unless a group begins (12.5).
-void LifetimeChecker::pool_reads(const StepPlan& plan, int layer, Stage stage, Cache state, Cache entries) {
+void LifetimeChecker::pool_reads_of(const StepPlan& plan, int layer, Stage stage, Cache state) {
   const LayerKind of = kind(layer);
   const CacheShape& shape = shadow_.at(layer, state).shape();
   const std::int32_t r = ratio(of);
@@ -38,7 +43,6 @@ void LifetimeChecker::pool_reads(const StepPlan& plan, int layer, Stage stage, C
       }
     }
   }
-  static_cast<void>(entries);
 }
 
 /// Index entries 0 .. visible - 1 of the row that sees most (13).
