@@ -165,8 +165,8 @@ void CudaEngine::make_caches() {
   }
 }
 
-StageFunction CudaEngine::guarded(StageFunction stage) {
-  return [this, stage = std::move(stage)](const StageCall& call) {
+StageFunction CudaEngine::guarded(void (*stage)(const StageCall&)) {
+  return [this, stage](const StageCall& call) {
     published_now_.clear();
     if (replaying_ != nullptr) {
       publish_recorded(call);
@@ -185,24 +185,25 @@ StageFunction CudaEngine::guarded(StageFunction stage) {
   };
 }
 
+void CudaEngine::set_stage(Stage stage, void (*function)(const StageCall&)) {
+  stages_[static_cast<std::size_t>(stage)] = guarded(function);
+}
+
 void CudaEngine::make_table() {
-  const auto set = [this](Stage stage, void (*function)(const StageCall&)) {
-    stages_[static_cast<std::size_t>(stage)] = guarded(function);
-  };
-  set(Stage::layer_input, layer_input);
-  set(Stage::q_down, q_down);
-  set(Stage::q_up, q_up);
-  set(Stage::kv_window, kv_window);
-  for (const Stage stage : {Stage::compress_project, Stage::indexer_project}) set(stage, compress_project);
-  for (const Stage stage : {Stage::compress_state, Stage::indexer_state}) set(stage, compress_state);
-  for (const Stage stage : {Stage::compress_pool, Stage::indexer_pool}) set(stage, compress_pool);
-  for (const Stage stage : {Stage::compress_finish, Stage::indexer_finish}) set(stage, compress_finish);
-  set(Stage::indexer_query, indexer_query);
-  set(Stage::indexer_score, indexer_score);
-  set(Stage::indexer_select, indexer_select);
-  set(Stage::attention_lists, attention_lists);
-  set(Stage::attention_core, attention_core);
-  set(Stage::output_project, output_project);
+  set_stage(Stage::layer_input, layer_input);
+  set_stage(Stage::q_down, q_down);
+  set_stage(Stage::q_up, q_up);
+  set_stage(Stage::kv_window, kv_window);
+  for (const Stage stage : {Stage::compress_project, Stage::indexer_project}) set_stage(stage, compress_project);
+  for (const Stage stage : {Stage::compress_state, Stage::indexer_state}) set_stage(stage, compress_state);
+  for (const Stage stage : {Stage::compress_pool, Stage::indexer_pool}) set_stage(stage, compress_pool);
+  for (const Stage stage : {Stage::compress_finish, Stage::indexer_finish}) set_stage(stage, compress_finish);
+  set_stage(Stage::indexer_query, indexer_query);
+  set_stage(Stage::indexer_score, indexer_score);
+  set_stage(Stage::indexer_select, indexer_select);
+  set_stage(Stage::attention_lists, attention_lists);
+  set_stage(Stage::attention_core, attention_core);
+  set_stage(Stage::output_project, output_project);
 }
 
 const DeviceWeights& CudaEngine::weights(int layer) {

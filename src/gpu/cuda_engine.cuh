@@ -92,6 +92,9 @@ class CudaEngine : public Engine {
   std::vector<StoredInput> stored_inputs(int layer) const override;
   void store_inputs(int layer, std::span<const StoredInput> inputs) override;
 
+  /// Puts another function of this kind into the table: one that works on the device's memory as those below do.
+  void set_stage(Stage stage, void (*function)(const StageCall&));
+
   // What stage functions use.
   cudaStream_t stream() const { return stream_; }
   DeviceMemory& memory() { return memory_; }
@@ -134,7 +137,7 @@ class CudaEngine : public Engine {
   void make_table();
   void make_caches();
   void check_profile() const;
-  StageFunction guarded(StageFunction stage);
+  StageFunction guarded(void (*stage)(const StageCall&));
   void blank_padding(int layer);
   std::vector<NotedRow> noted_rows(int layer, Stage stage) const;
   void place_layout(const std::string& buffer);

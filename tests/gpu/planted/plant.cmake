@@ -1,0 +1,18 @@
+# dsv4_plant(TARGET FILE [FROM TO]...): a copy of src/gpu/FILE.cu with these words replaced and its function called
+# planted_FILE becomes a source of the target. Configuring fails when the words are no longer there.
+function(dsv4_plant TARGET FILE)
+  set(source ${PROJECT_SOURCE_DIR}/src/gpu/${FILE}.cu)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  file(READ ${source} text)
+  set(pairs "void ${FILE}(const StageCall& call) {" "void planted_${FILE}(const StageCall& call) {" ${ARGN})
+  while(pairs)
+    list(POP_FRONT pairs from to)
+    string(FIND "${text}" "${from}" at)
+    if(at EQUAL -1)
+      message(FATAL_ERROR "${source}: no '${from}' to plant a fault in")
+    endif()
+    string(REPLACE "${from}" "${to}" text "${text}")
+  endwhile()
+  file(CONFIGURE OUTPUT planted/planted_${FILE}.cu CONTENT "${text}" @ONLY)
+  target_sources(${TARGET} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/planted/planted_${FILE}.cu)
+endfunction()
