@@ -26,6 +26,7 @@ Examples:
   dsv4-oracle replay scenarios/mixed-batch.yaml --against wide --feed reference
   dsv4-oracle replay run.yaml --dump run.h5 --stages 'compress.*' --steps 10:20
   dsv4-oracle diff run.h5 other.h5
+  dsv4-oracle explain other.h5
   dsv4-oracle golden export --format safetensors --output vectors/
   dsv4-oracle check vectors/ --with results/
 

@@ -238,6 +238,36 @@ TEST_CASE("dump: noise is not explained, and nothing is named") {
   CHECK(all.isolation->equal < all.isolation->total);  // what was made of it was not changed
 }
 
+TEST_CASE(
+    "dump: padding rows and spare bytes differ, and nothing else: that is said, and nothing is explained") {
+  const Explanation all = Planted("swa", "  - batch: [{prefill: {request: a, tokens: 3}}, {pad: 2}]\n")
+                              .dump([](std::vector<StepObservation>& steps) {
+                                Tensor& q = of(steps[0], TensorId::q);
+                                const std::int64_t width = q.row_elements();
+                                for (std::int64_t i = 3 * width; i < 5 * width; ++i)
+                                  q.as<std::uint16_t>()[i] = 0x4000;
+                                of(steps[0], TensorId::window_page_bytes).as<std::uint8_t>()[583] ^= 0xA5;
+                              });
+  INFO(all.sentence);
+  CHECK(all.outcome == Outcome::no_difference);
+  CHECK(all.dont_care > 2);
+  CHECK(all.sentence.find("no rule judges") != std::string::npos);
+}
+
+TEST_CASE("dump: sums in another order are told as such, by nobody's name") {
+  const Explanation all = Planted("swa", kTwoSteps).dump([](std::vector<StepObservation>& steps) {
+    // Every other element goes one step up, every fifth one down.
+    Tensor& lse = of(steps[0], TensorId::attention_lse);
+    for (std::int64_t i = 0; i < lse.elements(); ++i) {
+      float& value = lse.as<float>()[i];
+      value = i % 2 == 0 ? std::nextafter(value, 1e9F) : i % 5 == 0 ? std::nextafter(value, -1e9F) : value;
+    }
+  });
+  check_read(all, "attention.core", "one_step", true);
+  CHECK(
+      std::ranges::any_of(all.readings, [](const auto& one) { return one.reading.name == "ordering_only"; }));
+}
+
 TEST_CASE("engine: the overlap's halves exchanged by a literal loop") {
   const Planted planted("csa", "  - prefill: {request: a, tokens: 12}\n");
   // One chunk from position 0: all rows are of this step. swapped: which columns a group is pooled by.

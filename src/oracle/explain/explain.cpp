@@ -137,6 +137,20 @@ compare::ReadingInput input_of(const Judge& judge, int layer, TensorId id, const
   return input;
 }
 
+/// A verdict as a reading; empty for those that say nothing of the cause.
+std::string_view words_of(compare::Verdict verdict) {
+  switch (verdict) {
+    case compare::Verdict::value_equal:
+      return "the values are the same once dequantised, or the same in another order";
+    case compare::Verdict::ordering_only:
+      return "the values are no farther apart than two orders of the same sum, made from the same inputs";
+    case compare::Verdict::tie_swap:
+      return "the selection is another legal choice among equal scores";
+    default:
+      return {};
+  }
+}
+
 /// Of the tensor that differed first; where it has none, of those of its stage.
 std::vector<TensorReading> readings_of(const Judge& judge) {
   std::vector<TensorReading> found;
@@ -168,6 +182,15 @@ std::vector<TensorReading> readings_of(const Judge& judge) {
         input.packed = compare::snapshot_layout(judge.config(), first.layer, tensor, input.reference->dim(1));
       }
       read_tensor(item.place(), input, found);
+    }
+  }
+  if (first.comparison) {
+    if (const std::string_view words = words_of(first.comparison->verdict); !words.empty()) {
+      const std::int64_t count = first.comparison->mismatches;
+      found.push_back(
+          {fmt::format("{}/{}", first.stage, first.tensor),
+           false,
+           {std::string(compare::name(first.comparison->verdict)), std::string(words), count, 0, count}});
     }
   }
   for (TensorReading& one : found) one.first = one.tensor == fmt::format("{}/{}", first.stage, first.tensor);
