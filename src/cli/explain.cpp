@@ -27,11 +27,10 @@ using oracle::explain::Explanation;
 using oracle::explain::Foreign;
 
 constexpr const char* kFooter =
-    R"(The run under test is held against the reference. Where they first differ, every known fault (list faults), profile,
-axis and kernel model is tried on the reference, until one gives the foreign bits in every later tensor as well. What
-gives them is named; what several things give alike is put down to none of them. Of two sides the one that is not
-plainly the reference is explained: the engine if it is another one or has --inject, --profile or --model-kernels,
-else the engine or the dump of --against.
+    R"(The run under test is held against the reference. Every known fault (list faults), profile, axis and kernel model is
+then tried on the reference. What gives the foreign bits in the stage that differs first and in all behind it is named;
+what several things give alike is put down to none of them. Of two sides the one that is not plainly the reference is
+explained: the engine if it is another one or has --inject, --profile or --model-kernels, else that of --against.
 Exit code 1: something differs, explained or not; --json says which.
 
 Examples:

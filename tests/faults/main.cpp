@@ -83,7 +83,8 @@ class Table {
       }
       const bool smallest = fault->scenario == one.scenario && one.injection.find('=') == std::string::npos;
       const bool alike = !smallest || result.alike == fault->alike;
-      explained_line(one, one.expected, matrix_.run_fault(one).stage, result, result.named && alike && !result.wrong);
+      explained_line(one, one.expected, matrix_.run_fault(one).stage, result,
+                     result.named && alike && !result.wrong);
     }
     for (const Case& one : control_cases()) {
       if (!chosen(one.injection)) continue;
@@ -99,8 +100,8 @@ class Table {
     fmt::print("{} of {} mutations are named; {} lines, {} wrong\n", count, named.size(), lines_, wrong_);
     return wrong_ > 0 || lines_ == 0 || (options_.only.empty() && count < 28) ? 1 : 0;
   }
-  void explained_line(const Case& one, const std::string& expected, const std::string& reported, const Explained& result,
-                      bool good) {
+  void explained_line(const Case& one, const std::string& expected, const std::string& reported,
+                      const Explained& result, bool good) {
     line(one.injection, one, expected, reported, good ? result.as : result.as + "; " + result.sentence, good);
   }
   void line(const std::string& what, const Case& one, const std::string& expected,
