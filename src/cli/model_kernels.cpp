@@ -47,8 +47,14 @@ std::unique_ptr<Engine> with_model_kernels(std::unique_ptr<Engine> engine,
   }
   auto changed = std::make_unique<oracle::EditedEngine>(std::move(engine), std::move(weights));
   const auto memory = std::make_shared<KernelMemory>();
+  const auto chosen = [&](const StageModel& model) {
+    if (!choose || choose(model)) return true;
+    return model.together && std::ranges::any_of(stage_models(), [&](const StageModel& other) {
+             return other.together && other.profiles == model.profiles && choose(other);
+           });
+  };
   for (const StageModel& model : stage_models()) {
-    if (!changed->config().profile.name.starts_with(model.profiles) || (choose && !choose(model))) continue;
+    if (!changed->config().profile.name.starts_with(model.profiles) || !chosen(model)) continue;
     for (const TensorId id : model.reads) changed->needs(id);
     changed->after(model.stage, [owner = changed.get(), memory, &model](const StageCall& call) {
       if (model.applies(owner->config(), owner->kind(call.layer))) model.run({*owner, *memory, call});

@@ -189,6 +189,11 @@ models() {
   expect 0 inspect models.h5
   contains out 'reference+kernel-models'
   expect 0 replay small.yaml --profile sglang-fp8 --model-kernels --against wide --rules hopper-exact --feed reference
+  # 32 index heads, so that there are kernels for the scores.
+  sed 's/preset: tiny/preset: tiny, index_heads: 32/' small.yaml >heads.yaml
+  for profile in vllm-fp8 vllm-mxfp4 sglang-fp8 sglang-fp4; do
+    expect 0 replay heads.yaml --profile $profile --model-kernels --against wide --feed reference
+  done
   expect 0 replay small.yaml --profile sglang-fp8 --model-kernels --against models.h5 --rules hopper-exact
   expect 1 replay small.yaml --profile sglang-fp8 --model-kernels --against plain.h5 --feed reference --rules hopper-exact
   contains out 'DIFFERS at step 0, layer 0, stage attention.core'

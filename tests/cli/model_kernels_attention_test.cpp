@@ -292,7 +292,7 @@ TEST_CASE("SGLang: online state by segments, then token by token, its mean in th
   const auto weights = seeded_weights(harness.plans.config);
   harness.wrap([&](std::unique_ptr<Engine> engine) {
     return cli::with_model_kernels(std::move(engine), weights, [](const cli::StageModel& model) {
-      return model.models == "sglang_c128_online";
+      return model.stage == Stage::compress_state;
     });
   });
   harness.admit("a");

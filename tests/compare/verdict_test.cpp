@@ -364,6 +364,41 @@ TEST_CASE("hopper-exact: float64 values and bounds on the other side judge") {
   REQUIRE(c.rule == "bound");
   REQUIRE(c.mismatches == 1);
   REQUIRE_FALSE(c.failed);
+  // A kernel that adds or rounds otherwise than the profile is not held to the profile's bound.
+  for (double& exact : pair.subject.layers[0].unrounded.at(compress_pooled).as<double>()) exact += 0.01;
+  Rules unbounded(RuleSet::values);
+  const auto judged = [&](const Rules& by) {
+    const StepComparison one = Comparator(pair.info, pair.info, by).compare(pair.reference, pair.subject);
+    return *std::ranges::find(one.comparisons, std::optional(compress_pooled), &Comparison::id);
+  };
+  REQUIRE(judged(unbounded).failed);
+  unbounded.judge_without_bound(compress_pooled);
+  REQUIRE_FALSE(judged(unbounded).failed);
+  REQUIRE(judged(unbounded).rule == to_string(Rules(RuleSet::values).rule(compress_pooled)));
+}
+
+TEST_CASE("hopper-exact behind a product without a model: what the kernel reads has to be identical") {
+  using enum TensorId;
+  const std::vector<TensorId> modelled{q};
+  Pair pair;
+  Rules rules(RuleSet::hopper_exact, modelled);
+  rules.require_given(q, q_raw);
+  CompareOptions options;
+  const auto failed = [&] {
+    const StepComparison step =
+        Comparator(pair.info, pair.info, rules, options).compare(pair.reference, pair.subject);
+    return std::ranges::find(step.comparisons, std::optional(q), &Comparison::id)->failed;
+  };
+  test::flip(pair.right(q), test::judged_element(q, pair.right(q)));
+  REQUIRE(failed());
+  // Another product, within its rule: no bits of the kernel's are to be expected.
+  test::flip(pair.right(q_raw), test::judged_element(q_raw, pair.right(q_raw)));
+  REQUIRE_FALSE(failed());
+  // Nor where nothing is known of it, unless the subject says that it took the reference's.
+  pair.subject.layers[0].tensors.erase(q_raw);
+  REQUIRE_FALSE(failed());
+  options.taken_from_reference = true;
+  REQUIRE(failed());
 }
 
 }  // namespace dsv4::compare

@@ -33,6 +33,7 @@ struct StageModel {
   std::vector<TensorId> reads;  ///< intermediate tensors that the model reads
   bool (*applies)(const RunConfig& config, LayerKind kind);
   void (*run)(const KernelCall& call);
+  bool together = false;  ///< rows of one profile that hand state to each other are chosen together
 };
 
 /// In the order of profiles, then of stages.
