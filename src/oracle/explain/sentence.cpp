@@ -1,19 +1,19 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
-#include <set>
 
 #include "oracle/explain/explain.hpp"
 
 namespace dsv4::oracle::explain {
 namespace {
 
+/// As part of a sentence: "The overlap's" but "ReLU is", which is a name.
 std::string lowered(std::string text) {
-  // "ReLU is taken": a word with a second capital stays.
-  if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1])) != 0)
+  const auto is_capital = [](char c) { return std::isupper(static_cast<unsigned char>(c)) != 0; };
+  const auto end = std::ranges::find(text, ' ');
+  if (!text.empty() && std::none_of(text.begin() + 1, end, is_capital))
     text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
-  else if (text.starts_with("A "))
-    text[0] = 'a';
   return text;
 }
 
