@@ -372,6 +372,7 @@ TEST_CASE("hopper-exact needs a run with kernel models on one side") {
     }
     REQUIRE(rules.given(TensorId::o_latent) == TensorId::o_rot);
     REQUIRE_FALSE(rules.bounded(TensorId::attention_out));
+    REQUIRE_FALSE(rules.bounded(TensorId::scores));
     REQUIRE(rules.bounded(TensorId::compress_pooled));
     for (const TensorId id : {TensorId::compress_kv, TensorId::window_kv, TensorId::q, TensorId::hidden_out})
       REQUIRE_FALSE(rules.only_equal_on_same_inputs(id));
