@@ -284,11 +284,19 @@ void ReplayRun::checkpoint(std::int64_t step) {
                            options_.model_kernels ? kernel_models_text(subject_->plan.config) : "");
 }
 
-void ReplayRun::report_broken_step() {
-  std::optional<oracle::Lockstep::Pair> pair = lockstep_->broken_off();
-  if (!pair || !selection_.has_step(pair->subject.step)) return;
+void ReplayRun::report_broken_step(const StepPlan& broken) {
+  const std::vector<compare::Finding>& found = subject_->runner->write_findings();
+  std::optional<oracle::Lockstep::Pair> pair;
+  if (lockstep_) pair = lockstep_->broken_off();
+  if (!pair || !selection_.has_step(pair->subject.step)) {
+    compare::StepComparison comparison;
+    comparison.step = broken.index;
+    comparison.findings = found;
+    if (!found.empty()) reporter_.step({broken.index, oracle::marked_event(broken), 0, 0}, comparison);
+    return;
+  }
   compare::StepComparison comparison = comparator_->compare(*pair->reference, pair->subject);
-  comparison.findings.clear();  // what the subject did not come to is not missing
+  comparison.findings = found;  // what the subject did not come to is not missing
   const StepPlan& plan = subject_->plan.steps.at(static_cast<std::size_t>(pair->subject.step));
   std::int64_t tokens = 0;
   for (const RequestStep& request : plan.requests) tokens += request.row_count;
@@ -302,15 +310,15 @@ void ReplayRun::report_broken_step() {
 bool ReplayRun::step() {
   const StepPlan& plan = *subject_->source->upcoming();
   oracle::Lockstep::Pair pair;
-  if (lockstep_) {
-    try {
+  try {
+    if (lockstep_) {
       pair = *lockstep_->next();
-    } catch (const Error&) {
-      report_broken_step();
-      throw;
+    } else {
+      pair.subject = *subject_->source->next();
     }
-  } else {
-    pair.subject = *subject_->source->next();
+  } catch (const Error&) {
+    report_broken_step(plan);
+    throw;
   }
   compare::StepComparison comparison;
   comparison.step = plan.index;

@@ -49,7 +49,7 @@ class ReplayRun {
   bool step();
   void judge(oracle::Lockstep::Pair& pair, compare::StepComparison& comparison);
   /// The subject threw: says what differed before it did.
-  void report_broken_step();
+  void report_broken_step(const StepPlan& broken);
   void dump(StepObservation observation);
   void checkpoint(std::int64_t step);
   bool expectations_hold();

@@ -201,6 +201,7 @@ StepObservation Runner::run(const StepPlan& plan, const StageHooks& hooks) {
   } catch (const Error&) {
     gather_broken_off(plan, observation);
     broken_off_ = std::move(observation);
+    if (lifetimes_) write_findings_ = findings_until_now(plan);
     throw;
   }
   return observation;
@@ -219,6 +220,16 @@ void Runner::gather_broken_off(const StepPlan& plan, StepObservation& observatio
   }
 }
 
+std::vector<compare::Finding> Runner::findings_until_now(const StepPlan& plan) {
+  try {
+    for (int layer = 0; layer < static_cast<int>(layers_checked_.size()); ++layer)
+      check_layer(plan, layer, engine_.writes(layer));
+  } catch (const Error&) {
+    // A device that is lost says nothing more.
+  }
+  return lifetimes_->broken_off();
+}
+
 void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation& observation) {
   const RunConfig& config = engine_.config();
   const bool observed = selection_.has_step(plan.index);
@@ -226,8 +237,9 @@ void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation
   if (checker_) checker_->before(engine_);
   ledger_.begin(plan);
   if (lifetimes_) lifetimes_->begin(plan);
-  layers_checked_.assign(config.layers.size(), false);
+  layers_checked_.clear();
   engine_.begin_step(plan);
+  layers_checked_.assign(config.layers.size(), false);
   if (plan.kind == StepKind::fill) apply_fill(engine_, plan);
   const bool at_once = !gather_late_ || hooks.before || hooks.after;
   const auto stages = [&](int layer) {

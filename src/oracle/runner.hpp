@@ -59,7 +59,7 @@ class Runner {
   void check_writes();
   /// From now on checks what every step reads, writes and leaves behind against a shadow of the caches.
   void check_lifetimes();
-  /// Findings of the last step's checks; empty when all is well.
+  /// Findings of the last step's checks, also of a step that broke off; empty when all is well.
   const std::vector<compare::Finding>& write_findings() const { return write_findings_; }
   /// A step that another run has done (before a checkpoint), in order from step 0.
   void skip(const StepPlan& plan);
@@ -74,6 +74,7 @@ class Runner {
 
  private:
   void walk(const StepPlan& plan, const StageHooks& hooks, StepObservation& observation);
+  std::vector<compare::Finding> findings_until_now(const StepPlan& plan);
   void check_layer(const StepPlan& plan, int layer, std::span<const Write> writes);
   /// Where tensors are gathered at the end of a step: those of a step that has none.
   void gather_broken_off(const StepPlan& plan, StepObservation& observation) const;

@@ -137,6 +137,23 @@ TEST_CASE("a commit of the wrong bank shows in memory") {
   CHECK(found[0].last_writer == "a, position 3, in step 1 (compress.state)");
 }
 
+TEST_CASE("an engine that stops within a step tells what was found until then") {
+  // Position 3 of four sees entry 0; its visible count 1 becomes 17, and the selection finds no scores for so
+  // many.
+  const RunPlan plan = scenario::plan(scenario::load_scenario("tests/faults/scenarios/csa-4.yaml"));
+  const auto engine = faults::inject(test::engine_of(plan), seeded_weights(plan.config),
+                                     faults::parse_injection("bitflip:indexer.score/visible:3:4"));
+  Runner runner(*engine, Selection{});
+  runner.check_lifetimes();
+  REQUIRE_THROWS_AS(runner.run(plan.steps[0]), Error);
+  const std::vector<compare::Finding>& found = runner.write_findings();
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].kind == "read_unwritten");
+  CHECK(found[0].stage == Stage::indexer_score);
+  CHECK(found[0].entry == 1);
+  CHECK(found[0].message.find("; and 15 rows more") != std::string::npos);
+}
+
 TEST_CASE("what is no fault of lifetimes gives no finding") {
   for (const faults::FaultInfo& fault : faults::catalogue()) {
     if (fault.verdict.empty()) continue;

@@ -194,18 +194,22 @@ void LifetimeChecker::write_permitted(const StepPlan& plan) {
   }
 }
 
-std::vector<compare::Finding> LifetimeChecker::end(const StepPlan& plan) {
-  if (plan.fill) write_permitted(plan);
-  commit_banks(plan);
-  contents_.end(plan);
-  plan_errors(plan);
-  live_rows(plan);
+std::vector<compare::Finding> LifetimeChecker::broken_off() {
   for (std::size_t i = 0; i < findings_.size(); ++i) {
     compare::Finding& finding = findings_[i];
     if (repeats_[i] > 0) finding.message += fmt::format("; and {} rows more", repeats_[i]);
     if (finding.stage) finding.message += "; last written by " + finding.last_writer;
   }
   return std::move(findings_);
+}
+
+std::vector<compare::Finding> LifetimeChecker::end(const StepPlan& plan) {
+  if (plan.fill) write_permitted(plan);
+  commit_banks(plan);
+  contents_.end(plan);
+  plan_errors(plan);
+  live_rows(plan);
+  return broken_off();
 }
 
 void LifetimeChecker::plan_errors(const StepPlan& plan) {

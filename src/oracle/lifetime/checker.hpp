@@ -41,6 +41,8 @@ class LifetimeChecker {
   /// One layer when the stages that write caches and publish lists have run: what it read and wrote. Once a
   /// step.
   void layer(const Engine& engine, const StepPlan& plan, int layer, std::span<const Write> writes);
+  /// The engine broke off within the step: what was found until then.
+  std::vector<compare::Finding> broken_off();
   /// The step is over. The findings are those of the whole step.
   std::vector<compare::Finding> end(const StepPlan& plan);
 
