@@ -61,10 +61,11 @@ std::string names_of(const std::vector<const Evidence*>& some) {
 std::string explained(const Explanation& all) {
   const std::vector<const Evidence*> some = all.reproducing();
   const Evidence& one = *some.front();
-  std::string text = fmt::format("The subject goes wrong at {}: {} reproduces {} ({})", place(*all.first),
+  // Where only later stages were recorded, the place where it shows is not the place where it goes wrong.
+  const bool here = one.candidate.kind == Candidate::Kind::fault && one.candidate.reported == all.first->stage;
+  std::string text = fmt::format("The subject {} at {}: {} reproduces {} ({})",
+                                 here ? "goes wrong" : "leaves the reference", place(*all.first),
                                  called(one.candidate), all_of_it(all), lowered(one.candidate.meaning));
-  if (one.candidate.kind != Candidate::Kind::fault)
-    text.replace(text.find("goes wrong"), 10, "leaves the reference");
   if (some.size() > 1)
     text += fmt::format("; of its parameters this run cannot tell {} apart", names_of(some));
   return text;

@@ -50,7 +50,10 @@ Walk::Walk(std::unique_ptr<Engine> engine, RunPlan plan, Gathered gathered)
   Selection selection;
   selection.snapshots = gathered.snapshots;
   runner_ = std::make_unique<Runner>(*engine_, selection);
-  if (gathered.writes) runner_->check_writes();
+  if (gathered.writes) {
+    runner_->check_writes();
+    runner_->check_lifetimes();
+  }
   source_ = std::make_unique<LiveSource>(*runner_, plan_, "");
 }
 
@@ -65,6 +68,7 @@ SeenStep Walk::next(StageHooks hooks) {
   } catch (const Error& error) {
     stopped_ = true;
     seen.stopped = error.what();
+    seen.findings = runner_->write_findings();
     if (runner_->broken_off()) seen.observation = std::move(*runner_->broken_off());
   }
   return seen;

@@ -23,7 +23,7 @@ struct SeenStep {
 
 /// What is gathered besides tensors and digests.
 struct Gathered {
-  bool writes = false;     ///< the write set is checked
+  bool writes = false;     ///< the write set and lifetimes are checked
   bool snapshots = false;  ///< whole caches
 };
 
