@@ -30,8 +30,12 @@ std::string command_of(const std::string& file, const oracle::TrialPair& pair, c
     return fmt::format("dsv4-oracle shrink {} --pair {} --engine {}{}", name, pair.name, pair.subject.engine,
                        options);
   }
-  return fmt::format("dsv4-oracle replay {} --engine {} --against {}{}{}", name, pair.subject.engine,
-                     pair.reference.engine, pair.feed == oracle::Feed::reference ? " --feed reference" : "",
+  // The side with byte-exact caches has the kernel models; replay gives them to its subject.
+  const bool swapped =
+      pair.subject.engine == "wide" && options.find("--model-kernels") != std::string::npos;
+  return fmt::format("dsv4-oracle replay {} --engine {} --against {}{}{}", name,
+                     (swapped ? pair.reference : pair.subject).engine,
+                     (swapped ? pair.subject : pair.reference).engine, pair.feed == oracle::Feed::reference ? " --feed reference" : "",
                      options);
 }
 

@@ -34,10 +34,8 @@ constexpr std::string_view kScoresRemark = "the paged kernel of decode computes 
 constexpr std::string_view kHeadsWhen = "at most 128 heads";
 constexpr std::string_view kAttentionRemark =
     "one row of a request, and rows that are verified: decode, in one launch, cut for 132 multiprocessors; "
-    "rows of "
-    "chunks: prefill, compressed entries first, then the window. Heads are padded to 64 or 128. Inferred: "
-    "which rows "
-    "of a batch are decoded, their order in it";
+    "rows of chunks: prefill, compressed entries first, then the window. Heads are padded to 64 or 128. "
+    "Inferred: which rows of a batch are decoded, their order in it";
 constexpr std::string_view kRowsWhen = "ring or paged state";
 
 std::vector<StageModel> make_table() {
@@ -123,7 +121,7 @@ std::vector<StageModel> make_table() {
        "",
        "behind the profile's wq_b and weights_proj; FP8 or MXFP4 rows",
        {{query_codes, query_entry}, {query_scales, query_entry}},
-       {},
+       {query_weights},
        {},
        always,
        m::vllm_index_query},
