@@ -51,6 +51,7 @@ explain 1 'profile `vllm-fp8` reproduces all' csa-4 --profile vllm-fp8 --against
 explain 1 'kernel models `vllm-fp8 with --model-kernels` reproduces all' csa-8 --profile vllm-fp8 --model-kernels
 explain 1 'axis `pooled_rounding=f32`' csa-4 --set pooled_rounding=f32 --against-profile canonical
 explain 1 'candidates were not tried for want of time' csa-8 --inject pool-halves-swapped --time 0.000001
+explain 1 'no more than 1 thing differs in the whole run' idle-rows --inject padding-writes-slot-zero
 explain 0 'Nothing differs' csa-8
 explain 0 'Nothing differs' swa-8 --inject scale-doubled --rules values
 expect 1 'fault `pool-halves-swapped` reproduces all' explain "$work/wrong.h5"

@@ -245,6 +245,9 @@ Explanation explain(const Bench& bench, Foreign& foreign, const OnCandidate& on_
   explanation.first = judge.first();
   explanation.compared = judge.compared();
   explanation.dont_care = judge.dont_care();
+  for (const RecordedStep& step : judge.steps()) {
+    for (const Item& item : step.items) explanation.differing += item.mismatches;
+  }
   explanation.first_step = judge.steps().front().index;
   explanation.last_step = judge.steps().back().index;
   explanation.whole_run = judge.whole_run();

@@ -100,8 +100,9 @@ struct Explanation {
   std::vector<Evidence> ranked;  ///< best first; those that explain nothing are left out
   std::vector<TensorReading> readings;
   std::optional<Isolation> isolation;
-  std::int64_t compared = 0;                   ///< tensors, digests and lists of the run, by step
-  std::int64_t dont_care = 0;                  ///< differing elements that no rule judges
+  std::int64_t compared = 0;   ///< tensors, digests and lists of the run, by step
+  std::int64_t differing = 0;  ///< elements, digests, writes and findings that differ in the recorded run
+  std::int64_t dont_care = 0;  ///< differing elements that no rule judges
   std::int64_t first_step = 0, last_step = 0;  ///< recorded
   bool whole_run = true;                       ///< false: memory ended the record before the run's end
   std::int64_t tried = 0, refused = 0, left_out = 0;
@@ -109,6 +110,10 @@ struct Explanation {
 
   /// The candidates that reproduce everything.
   std::vector<const Evidence*> reproducing() const;
+  /// One thing reproduces everything, and more differs than a few elements, which another fault might give as
+  /// well.
+  bool certain() const { return outcome == Outcome::explained && differing >= kFewest; }
+  static constexpr std::int64_t kFewest = 8;
   /// A reading without exceptions of the tensor that differed first; null: none.
   const TensorReading* certain_reading() const;
 };

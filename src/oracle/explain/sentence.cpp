@@ -62,10 +62,11 @@ std::string explained(const Explanation& all) {
   const std::vector<const Evidence*> some = all.reproducing();
   const Evidence& one = *some.front();
   // Where only later stages were recorded, the place where it shows is not the place where it goes wrong.
-  const bool here = one.candidate.kind == Candidate::Kind::fault && one.candidate.reported == all.first->stage;
-  std::string text = fmt::format("The subject {} at {}: {} reproduces {} ({})",
-                                 here ? "goes wrong" : "leaves the reference", place(*all.first),
-                                 called(one.candidate), all_of_it(all), lowered(one.candidate.meaning));
+  const bool here =
+      one.candidate.kind == Candidate::Kind::fault && one.candidate.reported == all.first->stage;
+  std::string text =
+      fmt::format("The subject {} at {}: {} reproduces {} ({})", here ? "goes wrong" : "leaves the reference",
+                  place(*all.first), called(one.candidate), all_of_it(all), lowered(one.candidate.meaning));
   if (some.size() > 1)
     text += fmt::format("; of its parameters this run cannot tell {} apart", names_of(some));
   return text;
@@ -130,6 +131,9 @@ std::string sentence_of(const Explanation& all) {
     }
     text += isolated(all);
   }
+  if (all.outcome == Outcome::explained && !all.certain())
+    text += fmt::format("; no more than {} {} in the whole run, so let a longer scenario confirm it",
+                        all.differing, all.differing == 1 ? "thing differs" : "things differ");
   if (all.left_out > 0) text += fmt::format("; {} candidates were not tried for want of time", all.left_out);
   if (!all.whole_run) text += fmt::format("; the run was recorded up to step {}", all.last_step);
   return text + ".";
