@@ -188,7 +188,8 @@ int run_case(Case& one, const ExplainOptions& options, const Shared& shared) {
         return !oracle::interrupted();
       });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  print_explanation(explanation, {one.name, one.bench.profile.name, seconds, options.shown, shared.json});
+  print_explanation(explanation, {one.scenario.name, one.name, one.bench.profile.name, seconds, options.shown,
+                                  shared.json});
   if (oracle::interrupted()) return kInterrupted;
   if (explanation.first) return kFailed;
   if (one.faulty == nullptr || one.faulty->fired() > 0) return kDone;

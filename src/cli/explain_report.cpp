@@ -64,12 +64,12 @@ void print_text(const Explanation& all, const ExplainFacts& facts) {
 }
 
 void print_json(const Explanation& all, const ExplainFacts& facts) {
-  Json record{{"type", "explanation"},        {"outcome", name(all.outcome)}, {"certain", all.certain()},
-              {"sentence", all.sentence},     {"subject", facts.subject},     {"profile", facts.profile},
-              {"first_step", all.first_step}, {"last_step", all.last_step},   {"compared", all.compared},
-              {"differing", all.differing},   {"dont_care", all.dont_care},   {"whole_run", all.whole_run},
-              {"tried", all.tried},           {"refused", all.refused},       {"left_out", all.left_out},
-              {"seconds", facts.seconds}};
+  Json record{{"type", "explanation"},      {"outcome", name(all.outcome)}, {"certain", all.certain()},
+              {"sentence", all.sentence},   {"scenario", facts.scenario},   {"subject", facts.subject},
+              {"profile", facts.profile},   {"first_step", all.first_step}, {"last_step", all.last_step},
+              {"compared", all.compared},   {"differing", all.differing},   {"dont_care", all.dont_care},
+              {"whole_run", all.whole_run}, {"tried", all.tried},           {"refused", all.refused},
+              {"left_out", all.left_out},   {"seconds", facts.seconds}};
   if (all.first) {
     record["step"] = all.first->step;
     record["layer"] = all.first->layer;

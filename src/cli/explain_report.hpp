@@ -12,6 +12,7 @@
 namespace dsv4::cli {
 
 struct ExplainFacts {
+  std::string scenario;
   std::string subject;  ///< the foreign run
   std::string profile;  ///< of the reference
   double seconds = 0;

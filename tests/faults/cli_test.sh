@@ -53,6 +53,7 @@ explain 1 'axis `pooled_rounding=f32`' csa-4 --set pooled_rounding=f32 --against
 explain 1 'candidates were not tried for want of time' csa-8 --inject pool-halves-swapped --time 0.000001
 explain 1 'no more than 1 thing differs in the whole run' idle-rows --inject padding-writes-slot-zero
 explain 0 'Nothing differs' csa-8
+explain 1 'of step 0 within their rules' csa-8 --inject pool-halves-swapped --rules values
 explain 0 'Nothing differs' swa-8 --inject scale-doubled --rules values
 expect 1 'fault `pool-halves-swapped` reproduces all' explain "$work/wrong.h5"
 expect 0 'Nothing differs' explain "$work/right.h5"

@@ -251,6 +251,7 @@ Explanation explain(const Bench& bench, Foreign& foreign, const OnCandidate& on_
   explanation.first_step = judge.steps().front().index;
   explanation.last_step = judge.steps().back().index;
   explanation.whole_run = judge.whole_run();
+  explanation.bits = bench.rules.set() == compare::RuleSet::bits;
   if (!judge.first()) {
     explanation.sentence = sentence_of(explanation);
     return explanation;

@@ -104,6 +104,7 @@ struct Explanation {
   std::int64_t differing = 0;  ///< elements, digests, writes and findings that differ in the recorded run
   std::int64_t dont_care = 0;  ///< differing elements that no rule judges
   std::int64_t first_step = 0, last_step = 0;  ///< recorded
+  bool bits = true;                            ///< false: agreement is judged by rules
   bool whole_run = true;                       ///< false: memory ended the record before the run's end
   std::int64_t tried = 0, refused = 0, left_out = 0;
   std::string sentence;

@@ -46,7 +46,8 @@ std::string place(const FirstDifference& first) {
 }
 
 std::string all_of_it(const Explanation& all) {
-  return fmt::format("all {} tensors and states of {} bit for bit", all.compared, steps_words(all));
+  return fmt::format("all {} tensors and states of {} {}", all.compared, steps_words(all),
+                     all.bits ? "bit for bit" : "within their rules");
 }
 
 std::string names_of(const std::vector<const Evidence*>& some) {
