@@ -98,6 +98,36 @@ void turn(std::uint16_t* row, std::int64_t position, double sign, const First& f
   }
 }
 
+/// Pools 12 positions of one chunk by a literal loop; swapped: which columns a group is pooled by.
+void pool_again(const Planted& planted, const StageCall& call, bool swapped) {
+  const Tensor& kv = *call.engine.tensor(call.layer, TensorId::compress_kv);
+  const Tensor& score = *call.engine.tensor(call.layer, TensorId::compress_score);
+  const std::vector<float> ape = planted.weights().layer(call.layer)->compressor.ape;
+  Tensor pooled = *call.engine.tensor(call.layer, TensorId::compress_pooled);
+  for (int entry = 0; entry < 3; ++entry) {
+    for (int channel = 0; channel < 512; ++channel) {
+      std::vector<float> s;
+      std::vector<float> v;
+      for (int p = std::max(0, 4 * entry - 4); p < 4 * entry + 4; ++p) {
+        const int column = ((p >= 4 * entry) != swapped ? 512 : 0) + channel;
+        s.push_back(score.as<float>()[p * 1024 + column] +
+                    ape[static_cast<std::size_t>(p % 4 * 1024 + column)]);
+        v.push_back(kv.as<float>()[p * 1024 + column]);
+      }
+      const float most = *std::ranges::max_element(s);
+      float den = 0;
+      float acc = 0;
+      for (std::size_t i = 0; i < s.size(); ++i) {
+        const auto e = static_cast<float>(expl(static_cast<long double>(s[i] - most)));
+        den = den + e;
+        acc = std::fma(e, v[i], acc);
+      }
+      pooled.as<float>()[entry * 512 + channel] = acc / den;
+    }
+  }
+  call.engine.set_tensor(call.layer, TensorId::compress_pooled, std::move(pooled));
+}
+
 }  // namespace
 
 TEST_CASE("nothing differs: nothing is explained") {
@@ -270,39 +300,21 @@ TEST_CASE("dump: sums in another order are told as such, by nobody's name") {
 
 TEST_CASE("engine: the overlap's halves exchanged by a literal loop") {
   const Planted planted("csa", "  - prefill: {request: a, tokens: 12}\n");
-  // One chunk from position 0: all rows are of this step. swapped: which columns a group is pooled by.
-  const auto pool = [&planted](const StageCall& call, bool swapped) {
-    const Tensor& kv = *call.engine.tensor(0, TensorId::compress_kv);
-    const Tensor& score = *call.engine.tensor(0, TensorId::compress_score);
-    const std::vector<float> ape = planted.weights().layer(0)->compressor.ape;
-    Tensor pooled = *call.engine.tensor(0, TensorId::compress_pooled);
-    for (int entry = 0; entry < 3; ++entry) {
-      for (int channel = 0; channel < 512; ++channel) {
-        std::vector<float> s;
-        std::vector<float> v;
-        for (int p = std::max(0, 4 * entry - 4); p < 4 * entry + 4; ++p) {
-          const int column = ((p >= 4 * entry) != swapped ? 512 : 0) + channel;
-          s.push_back(score.as<float>()[p * 1024 + column] +
-                      ape[static_cast<std::size_t>(p % 4 * 1024 + column)]);
-          v.push_back(kv.as<float>()[p * 1024 + column]);
-        }
-        const float most = *std::ranges::max_element(s);
-        float den = 0;
-        float acc = 0;
-        for (std::size_t i = 0; i < s.size(); ++i) {
-          const auto e = static_cast<float>(expl(static_cast<long double>(s[i] - most)));
-          den = den + e;
-          acc = std::fma(e, v[i], acc);
-        }
-        pooled.as<float>()[entry * 512 + channel] = acc / den;
-      }
-    }
-    call.engine.set_tensor(0, TensorId::compress_pooled, std::move(pooled));
+  const auto run = [&](bool swapped) {
+    return planted.stage(Stage::compress_pool,
+                         [&](const StageCall& call) { pool_again(planted, call, swapped); });
   };
-  CHECK(planted.stage(Stage::compress_pool, [&](const StageCall& call) { pool(call, false); }).outcome ==
-        Outcome::no_difference);
-  check_named(planted.stage(Stage::compress_pool, [&](const StageCall& call) { pool(call, true); }),
-              "compress.pool", "pool-halves-swapped");
+  CHECK(run(false).outcome == Outcome::no_difference);
+  check_named(run(true), "compress.pool", "pool-halves-swapped");
+}
+
+TEST_CASE("engine: a fault of the second of two such layers is named with its layer") {
+  const Planted planted("csa, csa", "  - prefill: {request: a, tokens: 12}\n");
+  const Explanation all = planted.stage(Stage::compress_pool, [&](const StageCall& call) {
+    if (call.layer == 1) pool_again(planted, call, true);
+  });
+  check_named(all, "compress.pool", "pool-halves-swapped in layer 1 alone");
+  CHECK(all.first->layer == 1);
 }
 
 TEST_CASE("engine: compressor state rounded to bf16 where it lies") {

@@ -116,6 +116,26 @@ std::vector<Candidate> fault_candidates(const Profile& profile, const std::vecto
   return candidates;
 }
 
+Candidate in_layer(const Candidate& fault, int layer) {
+  Candidate one = fault;
+  one.name = fmt::format("{} in layer {} alone", fault.name, layer);
+  one.change = [inject = fault.change, layer](std::unique_ptr<Engine> engine,
+                                              std::shared_ptr<const WeightSource> weights) {
+    Engine* const inside = engine.get();
+    std::unique_ptr<Engine> faulty = inject(std::move(engine), std::move(weights));
+    for (StageFunction& entry : faulty->stages()) {
+      entry = [wrong = entry, inside, layer](const StageCall& call) {
+        if (call.layer == layer)
+          wrong(call);
+        else
+          inside->run_stage(call.plan, call.layer, call.stage);
+      };
+    }
+    return faulty;
+  };
+  return one;
+}
+
 std::vector<Candidate> axis_candidates(const Profile& profile) {
   std::vector<Candidate> candidates;
   for (const AxisInfo& axis : axes()) {

@@ -38,6 +38,8 @@ std::string_view name(Candidate::Kind kind);
 /// Faults and variations for layers of these kinds. `steps` are the values of a parameter that is a step.
 std::vector<Candidate> fault_candidates(const Profile& profile, const std::vector<LayerKind>& layers,
                                         const std::vector<std::int64_t>& steps);
+/// A fault whose stages are those of one layer; what it does to plans and events stays as it is.
+Candidate in_layer(const Candidate& fault, int layer);
 /// Single axes of `profile`, each at each of its other values.
 std::vector<Candidate> axis_candidates(const Profile& profile);
 /// The named profiles, but `exact` and those that are equal to `profile`.

@@ -96,6 +96,26 @@ std::optional<Evidence> several_axes(const Judge& judge, const Profile& start,
   return best;
 }
 
+/// Faults in the layer that differed first alone, where other layers would have them too; those that give the
+/// stage's bits.
+std::vector<Evidence> in_one_layer(const Judge& judge, const std::vector<Candidate>& all,
+                                   const Clock::time_point until) {
+  std::vector<Evidence> found;
+  const FirstDifference& first = *judge.first();
+  if (first.layer < 0 || judge.config().layers.size() < 2) return found;
+  for (const Candidate& one : all) {
+    if (one.kind != Candidate::Kind::fault || comes_later(one, judge)) continue;
+    if (Clock::now() > until) break;
+    try {
+      Evidence evidence = judge.evaluate(in_layer(one, first.layer));
+      if (evidence.fit <= Evidence::Fit::stage) found.push_back(std::move(evidence));
+    } catch (const UsageError&) {
+      // It does not apply to this run.
+    }
+  }
+  return found;
+}
+
 void read_tensor(const std::string& path, const compare::ReadingInput& input,
                  std::vector<TensorReading>& out) {
   for (compare::Reading& reading : compare::readings(input)) out.push_back({path, false, std::move(reading)});
@@ -282,13 +302,11 @@ Explanation explain(const Bench& bench, Foreign& foreign, const OnCandidate& on_
     std::erase_if(explanation.ranked,
                   [](const Evidence& one) { return one.fit == Evidence::Fit::part && one.removed() < 0.5; });
   }
-  const bool whole =
-      !explanation.ranked.empty() && explanation.ranked.front().fit == Evidence::Fit::everything;
-  if (!whole && explanation.left_out == 0) {
-    if (std::optional<Evidence> axes = several_axes(judge, bench.profile, until)) {
+  if (explanation.reproducing().empty() && explanation.left_out == 0) {
+    for (Evidence& one : in_one_layer(judge, all, until)) explanation.ranked.push_back(std::move(one));
+    if (std::optional<Evidence> axes = several_axes(judge, bench.profile, until))
       explanation.ranked.push_back(std::move(*axes));
-      std::ranges::stable_sort(explanation.ranked, better);
-    }
+    std::ranges::stable_sort(explanation.ranked, better);
   }
   explanation.readings = readings_of(judge);
   if (explanation.reproducing().empty()) explanation.isolation = judge.isolate();
