@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <new>
 #include <system_error>
 
@@ -35,6 +37,13 @@ int report_error(const std::exception_ptr& error) {
   } catch (...) {
     return print("internal error: ", "unknown", kInternal);
   }
+}
+
+int worse(int a, int b) {
+  for (const int code : {kInterrupted, kFailed, kUsage}) {
+    if (a == code || b == code) return code;
+  }
+  return std::max(a, b);
 }
 
 }  // namespace dsv4::cli

@@ -18,4 +18,7 @@ enum ExitCode : int {
 /// Prints the error in flight to stderr, one line, and returns its code.
 int report_error(const std::exception_ptr& error);
 
+/// The worst code of several runs: an interruption, else a failure, else nothing compared, else done.
+int worse(int a, int b);
+
 }  // namespace dsv4::cli

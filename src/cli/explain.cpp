@@ -220,7 +220,7 @@ int run(const ExplainOptions& options, const Shared& shared) {
   for (const scenario::Scenario& scenario : runs) {
     if (runs.size() > 1 && !shared.json) fmt::print("{}\n", scenario.name);
     Case one = case_of_scenario(scenario, options);
-    code = std::max(code, run_case(one, options, shared));
+    code = worse(code, run_case(one, options, shared));
     if (code == kInterrupted) break;
   }
   return code;

@@ -47,14 +47,6 @@ std::string with_suffix(const std::string& path, const std::string& suffix) {
   return (file.parent_path() / (file.stem().string() + suffix + file.extension().string())).string();
 }
 
-/// The worst code of several runs: an interruption, else a failure, else nothing compared, else done.
-int worse(int a, int b) {
-  for (const int code : {kInterrupted, kFailed, kUsage}) {
-    if (a == code || b == code) return code;
-  }
-  return std::max(a, b);
-}
-
 std::string dump_path_of(const ReplayOptions& options, const scenario::Scenario& run, std::size_t runs) {
   return with_suffix(options.dump, runs > 1 ? expansion_suffix(run.name) : "");
 }
