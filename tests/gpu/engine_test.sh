@@ -77,7 +77,6 @@ graphs() {
   expect 0 replay "$scenarios/graph-replay.yaml" --engine cuda
   expect 0 replay "$scenarios/graph-replay.yaml" --against cuda --no-expect
   expect 0 replay "$scenarios/graph-replay.yaml" --engine cuda --against cuda --no-expect
-  expect 0 replay "$scenarios/graph-replay.yaml" --engine cuda --against wide --no-expect
   expect 4 replay "$scenarios/graph-replay.yaml" --no-expect
   contains err "engine 'reference' has no graphs"
   # Without graphs and with them, the same observation: shapes, values, digests.
