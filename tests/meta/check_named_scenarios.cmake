@@ -3,7 +3,7 @@ file(GLOB texts ${ROOT}/README.md ${ROOT}/docs/*.md ${ROOT}/src/cli/*.cpp)
 set(count 0)
 foreach(text ${texts})
   file(READ ${text} content)
-  string(REGEX MATCHALL "scenarios/[a-z0-9/_-]+\\.yaml" names "${content}")
+  string(REGEX MATCHALL "(tests/faults/)?scenarios/[a-z0-9/_-]+\\.yaml" names "${content}")
   foreach(name ${names})
     math(EXPR count "${count} + 1")
     if(NOT name STREQUAL "scenarios/x.yaml" AND NOT EXISTS ${ROOT}/${name})  # x: any scenario
