@@ -1,7 +1,7 @@
 #include "oracle/data_coverage.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <bitset>
 #include <limits>
 #include <vector>
 
@@ -16,19 +16,29 @@ const Tensor* find(const LayerObservation& layer, TensorId id) {
   return found == layer.tensors.end() ? nullptr : &found->second;
 }
 
-bool nonfinite(const Tensor& tensor, std::int64_t element) {
-  const auto at = static_cast<std::size_t>(element);
+/// Whether any word has all bits of `mask`; no branch within the loop, so that it is vectorised.
+template <class Word>
+bool any_full(const Tensor& tensor, std::int64_t first, std::int64_t count, Word mask) {
+  const auto words =
+      tensor.as<Word>().subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  unsigned found = 0;
+  for (const Word word : words) found |= (word & mask) == mask ? 1U : 0U;
+  return found != 0;
+}
+
+/// Whether an inf or NaN is among `count` elements.
+bool nonfinite(const Tensor& tensor, std::int64_t first, std::int64_t count) {
   switch (tensor.dtype()) {
     case DType::float32:
-      return (tensor.as<std::uint32_t>()[at] & 0x7F800000U) == 0x7F800000U;
+      return any_full<std::uint32_t>(tensor, first, count, 0x7F800000U);
     case DType::bfloat16:
-      return (tensor.as<std::uint16_t>()[at] & 0x7F80U) == 0x7F80U;
+      return any_full<std::uint16_t>(tensor, first, count, 0x7F80U);
     case DType::float8_e4m3fn:
-      return (tensor.as<std::uint8_t>()[at] & 0x7FU) == 0x7FU;
+      return any_full<std::uint8_t>(tensor, first, count, 0x7FU);
     case DType::float8_e8m0fnu:
-      return tensor.as<std::uint8_t>()[at] == 0xFFU;
+      return any_full<std::uint8_t>(tensor, first, count, 0xFFU);
     case DType::float64:
-      return (tensor.as<std::uint64_t>()[at] & 0x7FF0000000000000U) == 0x7FF0000000000000U;
+      return any_full<std::uint64_t>(tensor, first, count, 0x7FF0000000000000U);
     default:
       return false;
   }
@@ -51,11 +61,8 @@ bool any_nonfinite(const StepObservation& step, const LayerObservation& layer, T
   const std::int64_t rows = tensor.shape().empty() ? 0 : tensor.dim(0);
   for (std::int64_t row = 0; row < rows; ++row) {
     if (by_token && requests[static_cast<std::size_t>(row)] < 0) continue;
-    const std::int64_t first = row * tensor.row_elements();
-    const std::int64_t count = counted(layer, id, tensor, row);
-    for (std::int64_t i = 0; i < count; ++i) {
-      if (nonfinite(tensor, first + i)) return true;
-    }
+    const std::int64_t count = std::max<std::int64_t>(0, counted(layer, id, tensor, row));
+    if (nonfinite(tensor, row * tensor.row_elements(), count)) return true;
   }
   return false;
 }
@@ -98,11 +105,11 @@ void add_quantisation(const Tensor& tensor, std::set<std::string>& facts) {
     }
   }
   if (tensor.dtype() == DType::float8_e8m0fnu) {
-    std::set<std::uint8_t> exponents;
-    for (const std::uint8_t byte : tensor.as<std::uint8_t>()) exponents.insert(byte);
-    if (exponents.contains(kFloorScaleByte)) facts.insert("quantize.floor");
-    exponents.erase(0);  // padding rows
-    if (exponents.size() >= 3) facts.insert("quantize.exponents");
+    std::bitset<256> exponents;
+    for (const std::uint8_t byte : tensor.as<std::uint8_t>()) exponents.set(byte);
+    if (exponents.test(kFloorScaleByte)) facts.insert("quantize.floor");
+    exponents.reset(0);  // padding rows
+    if (exponents.count() >= 3) facts.insert("quantize.exponents");
   }
 }
 
