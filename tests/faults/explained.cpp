@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -53,7 +54,16 @@ Explained explained(const std::string& folder, const std::string& engine, const 
   result.as = result.named ? injected : "";
   if (!result.alike.empty()) result.as += (result.as.empty() ? "" : ", ") + result.alike;
   if (result.named && !names.contains(one.injection)) result.as += " (other parameters)";
-  if (families.empty()) {
+  // Behind its stage an index out of range is left out by a device, and followed by the reference.
+  const bool up_to_stage =
+      engine != "reference" && families.empty() &&
+      std::ranges::any_of(explanation.ranked, [&](const explain::Evidence& evidence) {
+        return evidence.fit == explain::Evidence::Fit::stage && evidence.candidate.family == injected;
+      });
+  if (up_to_stage) {
+    result.named = true;
+    result.as = injected + " (its stage)";
+  } else if (families.empty()) {
     result.as = name(explanation.outcome);
     if (const explain::TensorReading* reading = explanation.certain_reading())
       result.as += ": " + reading->reading.name;
