@@ -236,6 +236,7 @@ void add_replay(CLI::App& app, Shared& shared, Action& action) {
       "--no-check-writes", [options] { options->check_writes = false; }, "Do not");
   command->add_flag("!--no-check-lifetimes", options->check_lifetimes,
                     "Do not check what every step reads, writes and leaves behind against a shadow of the caches");
+  command->add_flag("--times", options->times, "Say where the time went: stages, tensors, states, checks, comparing");
   command->add_flag("--stop-on-nonfinite", options->stop_on_nonfinite, "Fail at the first inf or NaN");
   command->add_flag("!--no-expect", options->expect, "Ignore the scenario's expectations");
   command->add_option("--checkpoint", options->checkpoints, "Write the state after a step")

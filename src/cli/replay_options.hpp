@@ -42,6 +42,7 @@ struct ReplayOptions {
   std::string rules;                 ///< empty: by the engines
   std::vector<std::string> rule_overrides;
   bool stop_on_nonfinite = false;
+  bool times = false;
   bool stats = false;
   bool verbose = false;
   bool expect = true;

@@ -323,7 +323,10 @@ bool ReplayRun::step() {
   compare::StepComparison comparison;
   comparison.step = plan.index;
   comparison.event = pair.subject.event;
-  if (comparator_) judge(pair, comparison);
+  if (comparator_) {
+    const oracle::Timed timed(comparing_);
+    judge(pair, comparison);
+  }
 
   std::vector<compare::Finding> findings = subject_->runner->write_findings();
   const std::vector<std::string> nonfinite = oracle::nonfinite_tensors(pair.subject);
@@ -386,6 +389,21 @@ std::string ReplayRun::reproduce(std::int64_t step) const {
   return command + fmt::format(" --steps {}:{}", step, step + 1);
 }
 
+void ReplayRun::report_times() {
+  std::vector<report::PartTime> parts;
+  const auto add = [&](const std::string& side, const oracle::EngineTimes& times) {
+    parts.push_back({side + ".stages", times.stages, "the stage table; a device only starts its work there"});
+    parts.push_back({side + ".tensors", times.tensors, "tensors and writes: waiting for a device, copies"});
+    parts.push_back({side + ".states", times.states, "live rows and their digests, snapshots"});
+    parts.push_back({side + ".checks", times.checks, "write sets, lifetimes"});
+  };
+  if (reference_) add("reference", reference_->runner->times());
+  add("subject", subject_->runner->times());
+  if (comparator_) parts.push_back({"comparing", comparing_, ""});
+  parts.push_back({"whole", whole_, "from the first step to the last, with all else"});
+  reporter_.times(parts);
+}
+
 int ReplayRun::finish(bool interrupted) {
   const compare::Totals& totals = comparator_ ? comparator_->totals() : own_totals_;
   if (totals.first_divergence) {
@@ -429,6 +447,7 @@ int ReplayRun::finish(bool interrupted) {
       fmt::print(stderr, "the dump ends early and is kept as {}\n", writer_->partial_path());
     }
   }
+  if (options_.times) report_times();
   const auto steps = static_cast<std::int64_t>(subject_->plan.steps.size());
   if (comparator_ || shared_.json) {
     reporter_.summary({totals, stopped_ || interrupted ? steps - steps_done_ : 0, code});
@@ -452,6 +471,7 @@ int ReplayRun::run() {
   for (const StepPlan& plan : subject_->plan.steps) tokens += static_cast<std::int64_t>(plan.rows.size());
   bool interrupted = false;
   {
+    const oracle::Timed timed(whole_);
     oracle::Progress progress(scenario_.name, tokens, "tokens", !shared_.quiet);
     while (const StepPlan* plan = subject_->source->upcoming()) {
       const auto rows = static_cast<std::int64_t>(plan->rows.size());

@@ -55,6 +55,7 @@ class ReplayRun {
   bool expectations_hold();
   bool print_expectation(const std::string& what, bool holds, const std::string& detail);
   std::string reproduce(std::int64_t step) const;
+  void report_times();
   int finish(bool interrupted);
 
   const scenario::Scenario& scenario_;
@@ -88,6 +89,8 @@ class ReplayRun {
   std::int64_t first_step_ = 0;  ///< of the plan, or behind a checkpoint
   std::int64_t selected_ = 0;    ///< chosen tensors that were published
   std::int64_t steps_done_ = 0;
+  double comparing_ = 0;  ///< seconds
+  double whole_ = 0;
   bool matched_ = false;  ///< a chosen tensor was compared; batch tables alone are no match
   bool stopped_ = false;  ///< before the plan's end
   bool nonfinite_failure_ = false;

@@ -234,11 +234,17 @@ void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation
   const RunConfig& config = engine_.config();
   const bool observed = selection_.has_step(plan.index);
   engine_.want(observed ? selection_.tensors : TensorSet{});
-  if (checker_) checker_->before(engine_);
-  ledger_.begin(plan);
-  if (lifetimes_) lifetimes_->begin(plan);
+  {
+    const Timed timed(times_.checks);
+    if (checker_) checker_->before(engine_);
+    ledger_.begin(plan);
+    if (lifetimes_) lifetimes_->begin(plan);
+  }
   layers_checked_.clear();
-  engine_.begin_step(plan);
+  {
+    const Timed timed(times_.stages);
+    engine_.begin_step(plan);
+  }
   layers_checked_.assign(config.layers.size(), false);
   if (plan.kind == StepKind::fill) apply_fill(engine_, plan);
   const bool at_once = !gather_late_ || hooks.before || hooks.after;
@@ -251,8 +257,14 @@ void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation
   for (int layer = 0; layer < layers; ++layer) {
     for (const Stage stage : stages(layer)) {
       if (hooks.before) hooks.before(layer, stage);
-      engine_.run_stage(plan, layer, stage);
-      if (observed && at_once) gather_stage(layer, stage, observation.layers[static_cast<std::size_t>(layer)]);
+      {
+        const Timed timed(times_.stages);
+        engine_.run_stage(plan, layer, stage);
+      }
+      if (observed && at_once) {
+        const Timed timed(times_.tensors);
+        gather_stage(layer, stage, observation.layers[static_cast<std::size_t>(layer)]);
+      }
       // Hooks may put other lists in place.
       if (hooks.after && stage == Stage::attention_lists) check_layer(plan, layer, engine_.writes(layer));
       if (hooks.after) hooks.after(layer, stage);
@@ -260,26 +272,37 @@ void Runner::walk(const StepPlan& plan, const StageHooks& hooks, StepObservation
   }
   for (int layer = 0; layer < layers; ++layer) {
     LayerObservation& gathered = observation.layers[static_cast<std::size_t>(layer)];
-    if (observed && !at_once) {
-      for (const Stage stage : stages(layer)) gather_stage(layer, stage, gathered);
+    {
+      const Timed timed(times_.tensors);
+      if (observed && !at_once) {
+        for (const Stage stage : stages(layer)) gather_stage(layer, stage, gathered);
+      }
+      const auto writes = engine_.writes(layer);
+      gathered.writes.assign(writes.begin(), writes.end());
     }
-    const auto writes = engine_.writes(layer);
-    gathered.writes.assign(writes.begin(), writes.end());
+    const Timed timed(times_.checks);
     check_layer(plan, layer, gathered.writes);
   }
   const bool publishes_tables = observed && selection_.state_digests;
   std::vector<HeldTable> held;
   if (lifetimes_ || publishes_tables) held = engine_.held_tables();
   if (lifetimes_) lifetimes_->tables(held, plan);
-  engine_.end_step(plan);
-  ledger_.end(plan);
-  if (checker_) write_findings_ = checker_->after(engine_, plan);
-  if (lifetimes_) {
-    std::vector<compare::Finding> found = lifetimes_->end(plan);
-    lifetimes_->name_writers(write_findings_);
-    std::ranges::move(found, std::back_inserter(write_findings_));
+  {
+    const Timed timed(times_.stages);
+    engine_.end_step(plan);
+  }
+  {
+    const Timed timed(times_.checks);
+    ledger_.end(plan);
+    if (checker_) write_findings_ = checker_->after(engine_, plan);
+    if (lifetimes_) {
+      std::vector<compare::Finding> found = lifetimes_->end(plan);
+      lifetimes_->name_writers(write_findings_);
+      std::ranges::move(found, std::back_inserter(write_findings_));
+    }
   }
   if (observed) {
+    const Timed timed(times_.states);
     for (int layer = 0; layer < static_cast<int>(config.layers.size()); ++layer) {
       gather_state(plan, layer, observation.layers[static_cast<std::size_t>(layer)]);
     }

@@ -15,6 +15,7 @@
 #include "model/observation.hpp"
 #include "oracle/lifetime/checker.hpp"
 #include "oracle/selection.hpp"
+#include "oracle/times.hpp"
 
 namespace dsv4::oracle {
 
@@ -71,6 +72,7 @@ class Runner {
 
   Engine& engine() { return engine_; }
   const Selection& selection() const { return selection_; }
+  const EngineTimes& times() const { return times_; }
 
  private:
   void walk(const StepPlan& plan, const StageHooks& hooks, StepObservation& observation);
@@ -84,6 +86,7 @@ class Runner {
   Engine& engine_;
   Selection selection_;
   bool gather_late_ = false;
+  EngineTimes times_;
   std::unique_ptr<compare::WriteSetChecker> checker_;
   PageLedger ledger_;
   std::unique_ptr<LifetimeChecker> lifetimes_;

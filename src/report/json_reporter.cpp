@@ -228,6 +228,12 @@ class JsonReporter : public Reporter {
     }
   }
 
+  void times(const std::vector<PartTime>& parts) override {
+    Json seconds = Json::object();
+    for (const PartTime& one : parts) seconds[one.part] = one.seconds;
+    write({{"type", "times"}, {"seconds", seconds}});
+  }
+
   void summary(const Ending& ending) override {
     const compare::Totals& t = ending.totals;
     Json verdicts = Json::object();

@@ -37,6 +37,13 @@ struct StepFacts {
   std::int64_t nonfinite_tensors = 0;  ///< tensors of either side with an inf or NaN
 };
 
+/// Seconds of one part of a run.
+struct PartTime {
+  std::string part;  ///< "subject.stages", "comparing"
+  double seconds = 0;
+  std::string meaning;
+};
+
 class Reporter {
  public:
   virtual ~Reporter() = default;
@@ -49,6 +56,8 @@ class Reporter {
   virtual void statistics(const std::vector<compare::TensorStatistics>& rows) = 0;
   /// The per-stage error table; `yardstick` names the engine and profile compared with.
   virtual void values(const std::vector<compare::ErrorFigures>& rows, const std::string& yardstick) = 0;
+  /// Where the time went.
+  virtual void times(const std::vector<PartTime>& parts) = 0;
   virtual void summary(const Ending& ending) = 0;
 };
 

@@ -138,6 +138,10 @@ class TextReporter : public Reporter {
     }
   }
 
+  void times(const std::vector<PartTime>& parts) override {
+    for (const PartTime& one : parts) line("time  {:<20}{:>9.3f} s  {}", one.part, one.seconds, one.meaning);
+  }
+
   void summary(const Ending& ending) override {
     const compare::Totals& t = ending.totals;
     const auto count = [&t](Verdict verdict) { return t.verdicts[static_cast<std::size_t>(verdict)]; };

@@ -170,6 +170,12 @@ against() {
   expect 0 replay small.yaml --stats --json
   json_lines out
   contains out '"type":"stats"'
+  expect 0 replay small.yaml --against reference --times --json
+  json_lines out
+  contains out '"type":"times"'
+  contains out '"reference.stages":'
+  expect 0 replay small.yaml --times
+  contains out '^time  subject.stages '
 }
 
 resume() {
