@@ -183,6 +183,13 @@ int run(const CheckOptions& options, const Shared& shared) {
     const compare::RuleSet set = compare::rule_set_named(options.rules);
     if (set == compare::RuleSet::hopper_exact)
       throw UsageError("--rules hopper-exact: tables of single operations have no kernel");
+    if (!options.rule_overrides.empty())
+      throw UsageError("--rule: tables of single operations have no tensor that a pattern could name");
+    if (std::ranges::none_of(tables, [&](const std::string& table) {
+          return oracle::glob_match(options.case_glob, fs::path(table).stem().string());
+        })) {
+      throw UsageError("no table of " + options.vectors + " matches '" + options.case_glob + "'");
+    }
     for (const std::string& table : tables) {
       const std::string stem = fs::path(table).stem().string();
       if (!oracle::glob_match(options.case_glob, stem)) continue;

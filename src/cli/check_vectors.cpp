@@ -37,8 +37,13 @@ std::optional<DType> output_dtype(const io::VectorGroup& group, const std::strin
 }
 
 template <class T>
-Tensor hex_tensor(DType dtype, const std::string& text) {
-  const std::vector<T> values = io::from_hex<T>(text);
+Tensor hex_tensor(DType dtype, const std::string& text, const std::string& where) {
+  std::vector<T> values;
+  try {
+    values = io::from_hex<T>(text);
+  } catch (const FileError& error) {
+    throw FileError(where + ": " + error.what());
+  }
   Tensor tensor(dtype, {std::ssize(values)});
   if (!values.empty()) std::memcpy(tensor.bytes().data(), values.data(), tensor.bytes().size());
   return tensor;
@@ -55,9 +60,9 @@ Tensor field_tensor(DType dtype, const std::string& field, const std::string& te
     tensor.as<std::int32_t>()[0] = value;
     return tensor;
   }
-  if (size_bytes(dtype) == 1) return hex_tensor<std::uint8_t>(dtype, text);
-  if (size_bytes(dtype) == 2) return hex_tensor<std::uint16_t>(dtype, text);
-  return hex_tensor<std::uint32_t>(dtype, text);
+  if (size_bytes(dtype) == 1) return hex_tensor<std::uint8_t>(dtype, text, where);
+  if (size_bytes(dtype) == 2) return hex_tensor<std::uint16_t>(dtype, text, where);
+  return hex_tensor<std::uint32_t>(dtype, text, where);
 }
 
 compare::TensorClass class_of(const io::VectorGroup& group, const std::string& field) {
@@ -75,18 +80,42 @@ const compare::Rule& rule_of(const compare::Rules& rules, compare::TensorClass o
   throw InternalError("no tensor of this class");
 }
 
+/// The value of a field, or null.
+const std::string* field_of(const io::VectorCase& test, const std::string& name) {
+  const auto found = std::ranges::find(test.fields, name, &std::pair<std::string, std::string>::first);
+  return found == test.fields.end() ? nullptr : &found->second;
+}
+
+/// One test of two files, for messages: what holds the vectors, and what holds the results.
+struct Files {
+  const std::string& vectors;
+  const std::string& results;
+};
+
 void judge(const io::VectorGroup& group, const io::VectorCase& expected, const io::VectorCase& found,
-           const std::string& file, const compare::Rules& rules, CheckReport& report) {
+           const Files& files, const compare::Rules& rules, CheckReport& report) {
+  const auto place = [&](const std::string& file, const std::string& field) {
+    return fmt::format("{}: test {}, {}", file, expected.tc_id, field);
+  };
+  for (const auto& [field, text] : found.fields) {
+    if (field_of(expected, field) == nullptr)
+      throw FileError(place(files.results, field) + " is no field of the vectors' test");
+  }
   for (const auto& [field, text] : expected.fields) {
-    const std::string where = fmt::format("{}: test {}, {}", file, expected.tc_id, field);
+    const std::string where = place(files.results, field);
     const std::optional<DType> dtype = output_dtype(group, field);
+    const std::string* const given = field_of(found, field);
     if (!dtype) {
-      if (found.field(field) != text)
+      if (given == nullptr || *given != text)
         throw FileError(where + " is an input, and another one than the vectors have");
       continue;
     }
-    const Tensor reference = field_tensor(*dtype, field, text, where);
-    const Tensor subject = field_tensor(*dtype, field, found.field(field), where);
+    if (given == nullptr) {
+      report.missing(expected.tc_id, group.type, field);
+      continue;
+    }
+    const Tensor reference = field_tensor(*dtype, field, text, place(files.vectors, field));
+    const Tensor subject = field_tensor(*dtype, field, *given, where);
     if (reference.shape() != subject.shape())
       throw FileError(fmt::format("{} has {} elements, the vectors have {}", where, subject.elements(),
                                   reference.elements()));
@@ -150,7 +179,7 @@ void check_vector_file(const std::string& vectors, const std::string& results, c
         report.missing(test.tc_id, group.type, test.comment.empty() ? "test" : test.comment);
         continue;
       }
-      judge(group, test, *at->second, results, rules, report);
+      judge(group, test, *at->second, {vectors, results}, rules, report);
       found.erase(at);
     }
   }

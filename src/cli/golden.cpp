@@ -49,12 +49,21 @@ std::vector<golden::Case> chosen_cases(const GoldenOptions& options) {
   return golden::cases_matching(options.case_glob, golden::cases_of_profile(options.profile));
 }
 
-/// The engine that computes, its stages by kernel models where that was asked for.
+/// The engine that computes, its stages by kernel models where that was asked for. Golden vectors are bits;
+/// only profile exact, which rounds nothing, is for an engine that promises none.
 EngineFactory factory_of(const GoldenOptions& options) {
-  EngineFactory plain = engine_factory(options.compute.engine);
+  EngineFactory plain = [made = engine_factory(options.compute.engine)](
+                            const std::string& name, const RunConfig& config,
+                            std::shared_ptr<const WeightSource> weights,
+                            std::shared_ptr<const HiddenSource> hidden) {
+    auto engine = made(name, config, std::move(weights), std::move(hidden));
+    if (!engine->info().bit_exact && config.profile.name != "exact")
+      throw UsageError("golden: engine " + name + " promises no bits; it computes profile exact alone");
+    return engine;
+  };
   if (!options.model_kernels) return plain;
-  return [plain](const std::string& name, const RunConfig& config, std::shared_ptr<const WeightSource> weights,
-                 std::shared_ptr<const HiddenSource> hidden) {
+  return [plain](const std::string& name, const RunConfig& config,
+                 std::shared_ptr<const WeightSource> weights, std::shared_ptr<const HiddenSource> hidden) {
     return with_model_kernels(plain(name, config, weights, std::move(hidden)), weights);
   };
 }
@@ -176,8 +185,11 @@ std::vector<std::pair<std::string, io::OutputKind>> exported_files(const GoldenO
   using io::OutputKind;
   std::vector<std::pair<std::string, OutputKind>> files;
   if (options.format == "json" && !options.weights) {
-    if (options.case_glob != "*")
-      throw UsageError("--format json writes tables of single operations, which belong to no case: leave --case out");
+    if (options.case_glob != "*" || !options.profile.empty() || options.model_kernels)
+      throw UsageError(
+          "--format json writes tables of single operations, which belong to no case, profile or kernel: "
+          "leave "
+          "--case, --profile and --model-kernels out");
     for (const auto& [stem, content] : golden::vector_files())
       files.emplace_back(stem + ".json", OutputKind::text);
     return files;
@@ -199,6 +211,11 @@ std::vector<std::pair<std::string, io::OutputKind>> exported_files(const GoldenO
 
 /// Everything that could stand in the way is found before anything is computed or created.
 void check_export(const GoldenOptions& options) {
+  if (options.weights && options.model_kernels)
+    throw UsageError(
+        "--weights writes weights alone, which kernel models do not change: leave --model-kernels out");
+  if (options.weights && options.format == "json")
+    throw UsageError("--weights writes safetensors: leave --format out");
   const auto files = exported_files(options);
   check_engine_name(options.engine);
   io::OutputPaths::writes_folder(options.output);
@@ -277,7 +294,8 @@ void add_golden(CLI::App& app, Shared& shared, Action& action) {
       ->check(CLI::IsMember({"hdf5", "safetensors", "json"}))
       ->capture_default_str();
   export_command
-      ->add_option("--profile", options->profile, "Cases of this profile: PROFILE-swa, PROFILE-csa, PROFILE-hca")
+      ->add_option("--profile", options->profile,
+                   "Cases of this profile: PROFILE-swa, PROFILE-csa, PROFILE-hca")
       ->type_name("NAME");
   export_command->add_flag("--model-kernels", options->model_kernels,
                            "Stages by models of the profile's production kernels (see: list kernels)");

@@ -33,6 +33,16 @@ using h5::Extent;
 using h5::Handle;
 using h5::Place;
 
+/// A stored element type by the name that numpy gives it, for messages.
+std::string type_text(hid_t type) {
+  std::string text = "other";
+  if (H5Tget_class(type) == H5T_FLOAT) text = "float";
+  if (H5Tget_class(type) == H5T_INTEGER) text = H5Tget_sign(type) == H5T_SGN_NONE ? "uint" : "int";
+  if (text == "other") return "another kind of element";
+  text += std::to_string(8 * H5Tget_size(type));
+  return H5Tget_order(type) == H5T_ORDER_BE ? "big-endian " + text : text;
+}
+
 /// Puts the length into the superblock of a file in the earliest format (versions 0 and 1; later ones, and a
 /// superblock that is not written yet, are left to the library).
 bool state_length(const std::string& path, std::int64_t length) {
@@ -282,7 +292,9 @@ Tensor Hdf5File::read_block(const std::string& dataset, DType dtype, const std::
   const Handle handle = h5::open_dataset(impl_->file.get(), place);
   const Handle type = h5::dataset_type(handle.get(), place);
   if (H5Tequal(type.get(), memory_type(dtype)) <= 0) {
-    throw FileError(impl_->path + ": " + dataset + " is not stored as " + std::string(name(dtype)) + " bits");
+    throw FileError(impl_->path + ": " + dataset + " is not stored as " + std::string(name(dtype)) +
+                    " bits: it holds " + type_text(type.get()) + ", and " + type_text(memory_type(dtype)) +
+                    " is expected");
   }
   const Handle space = h5::dataset_space(handle.get(), place);
   const Extent shape = h5::extent(space.get(), place);

@@ -29,16 +29,21 @@ struct TypeRow {
   std::string_view name;
   std::uint64_t bytes;
 };
-constexpr std::array<TypeRow, 11> kTypes{{{StDType::f8_e4m3, "F8_E4M3", 1},
+constexpr std::array<TypeRow, 16> kTypes{{{StDType::f8_e4m3, "F8_E4M3", 1},
+                                          {StDType::f8_e5m2, "F8_E5M2", 1},
                                           {StDType::f8_e8m0, "F8_E8M0", 1},
                                           {StDType::bf16, "BF16", 2},
                                           {StDType::f16, "F16", 2},
                                           {StDType::f32, "F32", 4},
                                           {StDType::f64, "F64", 8},
+                                          {StDType::i8, "I8", 1},
+                                          {StDType::i16, "I16", 2},
                                           {StDType::i32, "I32", 4},
                                           {StDType::i64, "I64", 8},
                                           {StDType::u8, "U8", 1},
-                                          {StDType::i8, "I8", 1},
+                                          {StDType::u16, "U16", 2},
+                                          {StDType::u32, "U32", 4},
+                                          {StDType::u64, "U64", 8},
                                           {StDType::boolean, "BOOL", 1}}};
 
 const TypeRow* type_row(std::string_view spelling) {

@@ -19,8 +19,27 @@
 
 namespace dsv4::io {
 
-/// Element types as safetensors spells them. F16 and the rest are recognised so that a refusal can name them.
-enum class StDType : std::uint8_t { f8_e4m3, f8_e8m0, bf16, f16, f32, f64, i32, i64, u8, i8, boolean, other };
+/// Element types as safetensors spells them. F16 and the rest are recognised so that a refusal can name them,
+/// and so that a file may hold tensors that nobody asks for.
+enum class StDType : std::uint8_t {
+  f8_e4m3,
+  f8_e5m2,
+  f8_e8m0,
+  bf16,
+  f16,
+  f32,
+  f64,
+  i8,
+  i16,
+  i32,
+  i64,
+  u8,
+  u16,
+  u32,
+  u64,
+  boolean,
+  other
+};
 std::string_view name(StDType dtype);
 
 struct StTensor {

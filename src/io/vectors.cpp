@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -194,6 +195,7 @@ void write_vectors(const std::string& path, const VectorFile& file) {
 }
 
 VectorFile read_vectors(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw FileError(path + ": is a folder");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw FileError(path + ": cannot open");
   Json root;

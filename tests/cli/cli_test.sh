@@ -634,6 +634,15 @@ check_results() {
   expect 3 check vectors --with results
   contains err 'canonical-csa.safetensors: 000000/kv.window/codes is F8_E8M0, the vectors have float8_e4m3fn'
   cp vectors/canonical-csa.safetensors $one
+  # bf16 may come as 16-bit integers without a sign; any other format is named beside that of the vectors.
+  edit_header $one '\("000000/q.up/q":{[^}]*\)"BF16"' '\1"U16" '
+  expect 0 check vectors --with results --case canonical-csa
+  contains out '154 tensors compared'
+  cp vectors/canonical-csa.safetensors $one
+  edit_header $one '\("000000/q.up/q":{[^}]*\)"BF16"' '\1"I16" '
+  expect 3 check vectors --with results
+  contains err '000000/q.up/q is I16, the vectors have bfloat16'
+  cp vectors/canonical-csa.safetensors $one
   edit_header $one '\("000000/kv.window/codes":{[^}]*"shape":\[\)\([0-9]\),448' '\1448,\2'
   expect 3 check vectors --with results
   contains err '000000/kv.window/codes has the shape \[448, '
@@ -645,6 +654,14 @@ check_results() {
   flip_byte vectors/canonical-swa.safetensors 000000/kv.window/codes 5
   expect 3 check vectors/canonical-swa.safetensors --with canonical-hca.safetensors
   contains err 'kv.window/codes is damaged'
+  # A manifest that says nothing sensible is a damaged file, whatever its JSON holds.
+  local edit
+  for edit in 's/"rows": *\[[0-9, ]*\]/"rows":"all"/' 's/"schema": *"[^"]*"/"schema":7/' 's/"file": *"[^"]*"/"file":3/'; do
+    rm -rf odd && cp -r vectors odd
+    tr -d '\n' <vectors/manifest.json | sed "$edit" >odd/manifest.json
+    expect 3 check odd --with results
+    contains err 'odd/manifest.json: is no manifest of golden vectors'
+  done
   # A tie at the cut.
   "$tie_vectors" tie.h5 other.h5 || fail "cli_tie_vectors"
   expect 1 check tie.h5 --with other.h5
@@ -661,6 +678,30 @@ check_results() {
   rm answers/top_k.json
   expect 1 check tables --with answers --verbose
   contains out 'top_k step [0-9]*, TopK/a tie at the cut$'
+  # An output that is left out is missing; another field, another table, and options that name tensors are refused.
+  cp tables/*.json answers && sed -i '0,/"descending": "[0-9a-f]*", */s///' answers/top_k.json
+  expect 0 check tables --with answers --verbose
+  contains out 'top_k step 1, TopK/descending$'
+  contains out '; 0 fail; 1 outputs missing$'
+  cp tables/*.json answers && sed -i '0,/"descending"/s//"falling"/' answers/top_k.json
+  expect 3 check tables --with answers
+  contains err 'answers/top_k.json: test 1, falling is no field of the vectors'
+  cp tables/*.json answers && sed -i '0,/"descending": "./s//"descending": "x/' answers/top_k.json
+  expect 3 check tables --with answers
+  contains err "answers/top_k.json: test 1, descending: 'x' is no lower-case hex digit"
+  expect 2 check tables --with answers --rule 'q.up/.*=ulp:1'
+  expect 2 check tables --with answers --case 'bottom*'
+  contains err "no table of tables matches 'bottom\*'"
+  rm answers/top_k.json && mkdir answers/top_k.json
+  expect 3 check tables --with answers
+  contains err 'answers/top_k.json: is a folder'
+  # What an export would leave unheard is refused before anything is written.
+  for edit in '--format json --profile vllm-fp8' '--format json --profile vllm-fp8 --model-kernels' '--format json --weights' \
+    '--weights --profile vllm-fp8 --model-kernels' '--engine wide' '--engine wide --profile vllm-fp8'; do
+    expect 2 --quiet golden export $edit --output unheard
+    [ ! -e unheard ] || fail "golden export $edit wrote something"
+  done
+  expect 0 --quiet golden export --engine wide --profile exact --output unheard --case '*-swa'
   # Vectors by kernel models: their own results have their bits, the profile's have not.
   expect 0 --quiet golden export --profile vllm-fp8 --model-kernels --output models --case '*-swa'
   expect 0 --quiet golden export --profile vllm-fp8 --output plain --case '*-swa'
@@ -676,6 +717,13 @@ check_results() {
       fail "check_example.py"
     expect 0 check vectors5 --with results5
     contains out '^kv.window  *18  *18 '
+    /usr/bin/python3 -c "
+import h5py
+with h5py.File('results5/official-swa.h5', 'a') as file:
+    step = file['steps/000000']
+    step['q.up/q'] = h5py.File('vectors5/official-swa.h5')['steps/000000/q.up/q'][:].astype('float32')"
+    expect 3 check vectors5 --with results5
+    contains err 'q.up/q is not stored as bfloat16 bits: it holds float32, and uint16 is expected'
   else
     echo "the Python example is skipped: /usr/bin/python3 has no numpy or no h5py"
   fi

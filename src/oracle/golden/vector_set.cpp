@@ -103,8 +103,9 @@ nlohmann::json read_manifest(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw FileError(path + ": cannot open (safetensors vectors need the manifest beside them)");
   nlohmann::json manifest = nlohmann::json::parse(in, nullptr, false);
-  if (!manifest.is_object() || manifest.value("schema", "") != kSchema || !manifest["cases"].is_array())
-    throw FileError(path + ": is no manifest of golden vectors");
+  const bool fits = manifest.is_object() && manifest.contains("schema") && manifest["schema"] == kSchema &&
+                    manifest.contains("cases") && manifest["cases"].is_array();
+  if (!fits) throw FileError(path + ": is no manifest of golden vectors");
   return manifest;
 }
 
@@ -140,7 +141,7 @@ Tensor fitting(const io::StTensor& stored, const KeptTensor& kept, const std::st
   const DType dtype = kept.content.dtype();
   const bool fits = stored.dtype == io::safetensors_dtype(dtype) ||
                     (size_bytes(dtype) == 1 && stored.dtype == io::StDType::u8) ||
-                    (dtype == DType::bfloat16 && stored.dtype_text == "U16");
+                    (dtype == DType::bfloat16 && stored.dtype == io::StDType::u16);
   if (!fits) {
     throw FileError(
         fmt::format("{}: {} is {}, the vectors have {}", file, kept.path(), stored.dtype_text, name(dtype)));
@@ -177,8 +178,12 @@ std::vector<VectorSet> read_vector_sets(const std::string& path) {
     if (is_hdf5(file)) {
       sets.push_back(read_hdf5(file));
     } else if (is_safetensors(file)) {
-      sets.push_back(
-          read_safetensors(file, read_manifest((fs::path(file).parent_path() / "manifest.json").string())));
+      const std::string manifest = (fs::path(file).parent_path() / "manifest.json").string();
+      try {
+        sets.push_back(read_safetensors(file, read_manifest(manifest)));
+      } catch (const nlohmann::json::exception& error) {
+        throw FileError(manifest + ": is no manifest of golden vectors: " + error.what());
+      }
     } else {
       throw FileError(file + ": is neither .h5 nor .safetensors");
     }
