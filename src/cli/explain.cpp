@@ -203,6 +203,7 @@ int run(const ExplainOptions& options, const Shared& shared) {
   apply(replay.compute);
   if (replay.rules == "hopper-exact")
     throw UsageError("explain: --rules is bits or values; kernel models are tried in any case");
+  if (!std::filesystem::exists(replay.scenario)) throw FileError(replay.scenario + ": does not exist");
   if (is_dump(replay.scenario) && !replay.scenario.ends_with(".yaml") && !replay.scenario.ends_with(".yml")) {
     Case one = case_of_dump(options);
     return run_case(one, options, shared);

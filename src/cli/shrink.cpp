@@ -23,7 +23,7 @@ shrunk. Exit code 2: nothing diverges.
 
 Examples:
   dsv4-oracle shrink run.yaml --engine cuda --against reference
-  dsv4-oracle shrink run.yaml --against reference --inject rejected-stays --output small.yaml
+  dsv4-oracle shrink run.yaml --against reference --inject state-in-bf16 --output small.yaml
   dsv4-oracle shrink run.yaml --pair ring:paged --time 300
   dsv4-oracle shrink run.yaml                     with expect: {same_as: sequential})";
 

@@ -68,6 +68,12 @@ expect 2 'unknown engine' explain "$scenarios/csa-8.yaml" --against nobody
 expect 2 'explained by itself' explain "$work/wrong.h5" --against reference
 expect 2 'other layers' explain "$scenarios/swa-2.yaml" --against "$work/wrong.h5"
 expect 3 'none.h5' explain "$work/none.h5"
+expect 3 'none.yaml: does not exist' explain "$work/none.yaml"
+# Where the first difference is, in a list, in a page and in a packed row.
+explain 1 'window, request a, position 1, rank 1: 0x00000041 against 0x00000043' swa-2 \
+  --inject bitflip:attention.lists/window:129:1
+explain 1 'page_bytes, request a, position 1, codes, dim 16, slot 65, page 1, offset 1: ' swa-2 \
+  --inject bitflip:kv.window/page_bytes:600:1
 expect 0 'Examples' explain --help
 if [ -n "${3:-}" ]; then
   "$program" --json explain "$work/wrong.h5" >"$work/lines"

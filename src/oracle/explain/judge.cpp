@@ -46,7 +46,12 @@ std::string where(const compare::Comparison& one) {
   if (meaning.position) text += fmt::format(", position {}", *meaning.position);
   if (meaning.entry) text += fmt::format(", entry {}", *meaning.entry);
   if (meaning.head) text += fmt::format(", head {}", *meaning.head);
+  if (!meaning.part.empty()) text += ", " + meaning.part;
   if (meaning.dim) text += fmt::format(", dim {}", *meaning.dim);
+  if (meaning.rank) text += fmt::format(", rank {}", *meaning.rank);
+  if (meaning.slot) text += fmt::format(", slot {}", *meaning.slot);
+  if (meaning.page) text += fmt::format(", page {}", *meaning.page);
+  if (meaning.offset) text += fmt::format(", offset {}", *meaning.offset);
   if (!one.reference.hex.empty()) text += fmt::format(": {} against {}", one.reference.hex, one.subject.hex);
   if (one.elements > 1) text += fmt::format("; {} of {} elements differ", one.mismatches, one.elements);
   if (!one.note.empty()) text += "; " + one.note;
