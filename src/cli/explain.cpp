@@ -135,10 +135,12 @@ void set_foreign_dump(Case& one, const std::string& path) {
 /// explain RESULTS.h5: the dump says what it ran.
 Case case_of_dump(const ExplainOptions& options) {
   const ReplayOptions& replay = options.replay;
-  if (!replay.against.empty() || !replay.inject.empty() || replay.engine != "reference" ||
-      replay.model_kernels)
+  if (!replay.against.empty() || !replay.against_profile.empty() || !replay.inject.empty() ||
+      replay.engine != "reference" || replay.model_kernels || !replay.model.empty() || !replay.only.empty())
     throw UsageError(
-        "explain: a dump is explained by itself; --engine, --against and --inject are for a scenario");
+        "explain: a dump is explained by itself; --engine, --against, --against-profile, --inject, --model, "
+        "--model-kernels and --only are for a scenario");
+  check_engine_options(replay.compute.engine, {});
   Case one;
   one.dump = std::make_unique<io::DumpReader>(replay.scenario);
   const SourceInfo& info = one.dump->info();
@@ -166,6 +168,13 @@ Case case_of_scenario(const scenario::Scenario& scenario, const ExplainOptions& 
   const bool plain = replay.engine == "reference" && replay.inject.empty() && !replay.model_kernels;
   const bool dump = is_dump(replay.against);
   if (!dump) check_engine_name(replay.against);
+  if (!plain && replay.against != "reference")
+    throw UsageError(fmt::format(
+        "explain: one side must be the reference, so with --engine, --inject or --model-kernels it takes "
+        "--against reference, not {}",
+        replay.against));
+  if (dump && !replay.against_profile.empty())
+    throw UsageError("explain: --against-profile is for an engine; " + replay.against + " has its own");
   if (!dump && plain && replay.against != "reference") {
     set_bench(one, options, subject);
     set_foreign_engine(one, options, replay.against, reference, false);

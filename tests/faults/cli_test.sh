@@ -42,7 +42,11 @@ expect 2 '--markdown' list stages --markdown
 "$program" list faults --markdown | cmp - "$2/docs/faults.md" || fail "docs/faults.md is not 'list faults --markdown'"
 
 # What explain says, and its exit codes.
-explain() { expect "$1" "$2" explain "$scenarios/$3.yaml" --against reference "${@:4}"; }
+explain() {
+  local other=(--against reference)
+  [[ " $* " != *' --against '* ]] || other=()
+  expect "$1" "$2" explain "$scenarios/$3.yaml" "${other[@]}" "${@:4}"
+}
 explain 1 'fault `pool-halves-swapped` reproduces all' csa-8 --inject pool-halves-swapped
 explain 1 'variation `scale-doubled`, which is no fault' swa-8 --inject scale-doubled
 explain 1 '`hadamard-dropped-on-both` and `index_rotation=none` reproduce all' csa-4 --inject hadamard-dropped-on-both
@@ -51,6 +55,7 @@ explain 1 'profile `vllm-fp8` reproduces all' csa-4 --profile vllm-fp8 --against
 explain 1 'kernel models `vllm-fp8 with --model-kernels` reproduces all' csa-8 --profile vllm-fp8 --model-kernels
 explain 1 'axis `pooled_rounding=f32`' csa-4 --set pooled_rounding=f32 --against-profile canonical
 explain 1 'candidates were not tried for want of time' csa-8 --inject pool-halves-swapped --time 0.000001
+explain 1 'as nothing that was tried does' csa-8 --inject pool-halves-swapped --time 0.000001
 explain 1 'no more than 1 thing differs in the whole run' idle-rows --inject padding-writes-slot-zero
 explain 0 'Nothing differs' csa-8
 explain 1 'of step 0 within their rules' csa-8 --inject pool-halves-swapped --rules values
@@ -66,6 +71,13 @@ expect 2 'needs --against' explain "$scenarios/csa-8.yaml"
 expect 2 'does not promise bits' explain "$scenarios/csa-8.yaml" --against wide
 expect 2 'unknown engine' explain "$scenarios/csa-8.yaml" --against nobody
 expect 2 'explained by itself' explain "$work/wrong.h5" --against reference
+expect 2 'explained by itself' explain "$work/wrong.h5" --against-profile official
+expect 2 'explained by itself' explain "$work/wrong.h5" --model v4-flash
+expect 2 "for the engine 'cuda'" explain "$work/wrong.h5" --graph
+# Nothing is compared with a side that was not asked for.
+explain 2 'one side must be the reference' csa-8 --against "$work/right.h5" --inject pool-halves-swapped
+explain 2 'one side must be the reference' csa-8 --against wide --profile vllm-fp8 --model-kernels
+explain 2 'has its own' csa-8 --against "$work/right.h5" --against-profile official
 expect 2 'other layers' explain "$scenarios/swa-2.yaml" --against "$work/wrong.h5"
 expect 3 'none.h5' explain "$work/none.h5"
 expect 3 'none.yaml: does not exist' explain "$work/none.yaml"

@@ -124,11 +124,13 @@ std::string sentence_of(const Explanation& all) {
     } else if (!all.ranked.empty() && all.ranked.front().removed() >= 0.5) {
       const Evidence& nearest = all.ranked.front();
       text += fmt::format(
-          " as nothing known does; nearest is {}, which explains {:.1f} % of the differing elements and "
+          " as nothing {} does; nearest is {}, which explains {:.1f} % of the differing elements and "
           "{:.1f} % of the error",
-          called(nearest.candidate), 100 * nearest.elements_explained, 100 * nearest.error_removed);
+          all.left_out > 0 ? "that was tried" : "known", called(nearest.candidate),
+          100 * nearest.elements_explained, 100 * nearest.error_removed);
     } else {
-      text += " as no known fault, profile axis or kernel model does";
+      text += all.left_out > 0 ? " as nothing that was tried does"
+                               : " as no known fault, profile axis or kernel model does";
     }
     text += isolated(all);
   }
