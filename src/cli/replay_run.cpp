@@ -176,6 +176,8 @@ void ReplayRun::set_up_reference() {
   const std::vector<std::string> engines = engine_names();
   const bool is_file = std::filesystem::exists(options_.against) || options_.against.ends_with(".h5");
   if (is_file && std::ranges::find(engines, options_.against) == engines.end()) {
+    if (!options_.against_profile.empty())
+      throw UsageError("--against-profile is for an engine; " + options_.against + " has its own");
     reference_file_ = std::make_unique<io::DumpReader>(options_.against);
     if (options_.feed == "independent") reference_file_->want(selection_.tensors);
     reference_file_->want_state_tensors(selection_.snapshots);
@@ -387,21 +389,6 @@ std::string ReplayRun::reproduce(std::int64_t step) const {
     command += " --only " + shell_quoted(scenario_.name.substr(open));
   }
   return command + fmt::format(" --steps {}:{}", step, step + 1);
-}
-
-void ReplayRun::report_times() {
-  std::vector<report::PartTime> parts;
-  const auto add = [&](const std::string& side, const oracle::EngineTimes& times) {
-    parts.push_back({side + ".stages", times.stages, "the stage table; a device only starts its work there"});
-    parts.push_back({side + ".tensors", times.tensors, "tensors and writes: waiting for a device, copies"});
-    parts.push_back({side + ".states", times.states, "live rows and their digests, snapshots"});
-    parts.push_back({side + ".checks", times.checks, "write sets, lifetimes"});
-  };
-  if (reference_) add("reference", reference_->runner->times());
-  add("subject", subject_->runner->times());
-  if (comparator_) parts.push_back({"comparing", comparing_, ""});
-  parts.push_back({"whole", whole_, "from the first step to the last, with all else"});
-  reporter_.times(parts);
 }
 
 int ReplayRun::finish(bool interrupted) {
