@@ -212,7 +212,8 @@ int run(const ExplainOptions& options, const Shared& shared) {
   apply(replay.compute);
   if (replay.rules == "hopper-exact")
     throw UsageError("explain: --rules is bits or values; kernel models are tried in any case");
-  if (!std::filesystem::exists(replay.scenario)) throw FileError(replay.scenario + ": does not exist");
+  if (!std::filesystem::exists(find_scenario(replay.scenario)))
+    throw FileError(replay.scenario + ": does not exist");
   if (is_dump(replay.scenario) && !replay.scenario.ends_with(".yaml") && !replay.scenario.ends_with(".yml")) {
     Case one = case_of_dump(options);
     return run_case(one, options, shared);
@@ -260,6 +261,7 @@ void add_explain(CLI::App& app, Shared& shared, Action& action) {
       ->capture_default_str();
   command->add_option("--show", options->shown, "Candidates to list, the best ones")
       ->type_name("N")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   add_compute_options(*command, options->replay.compute);
   command->callback(

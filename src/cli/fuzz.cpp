@@ -169,12 +169,14 @@ int run(Options options, const Shared& shared) {
     events.progress = [&](const oracle::FuzzReport& so_far) {
       progress.advance(1, fmt::format("{} diverged, {} facts", so_far.diverged, so_far.facts.size()));
     };
-    report = oracle::fuzz(options.fuzz, pairs, trial_tools(options.compute, options.inject, options.model_kernels), events);
+    report = oracle::fuzz(options.fuzz, pairs,
+                          trial_tools(options.compute, options.inject, options.model_kernels), events);
   }
   print_report(report, shared.json);
   if (report.interrupted) return kInterrupted;
   if (report.diverged > 0) return kFailed;
-  const bool compared = std::ranges::any_of(report.compared, [](const auto& pair) { return pair.second > 0; });
+  const bool compared =
+      std::ranges::any_of(report.compared, [](const auto& pair) { return pair.second > 0; });
   return compared ? kDone : kUsage;
 }
 
@@ -185,9 +187,16 @@ void add_fuzz(CLI::App& app, Shared& shared, Action& action) {
   CLI::App* const command = app.add_subcommand(
       "fuzz", "Random scenarios on pairs of engines and cache forms; failures are shrunk and saved");
   command->footer(kFooter);
-  command->add_option("--seed", options->fuzz.seed, "Which scenarios")->type_name("S")->capture_default_str();
-  command->add_option("--first", options->fuzz.first, "Number of the first scenario")->type_name("I");
-  command->add_option("--count", options->count, "How many; 100 without --time")->type_name("N");
+  command->add_option("--seed", options->fuzz.seed, "Which scenarios")
+      ->type_name("S")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--first", options->fuzz.first, "Number of the first scenario")
+      ->type_name("I")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--count", options->count, "How many; 100 without --time")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--time", options->seconds, "Start no scenario after so many seconds")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber);
@@ -202,8 +211,9 @@ void add_fuzz(CLI::App& app, Shared& shared, Action& action) {
   command
       ->add_option("--inject", options->inject, "Put a fault into the engine under test (see: list faults)")
       ->type_name("NAME[:key=value,...]");
-  command->add_flag("--model-kernels", options->model_kernels,
-                    "Stages by models of production kernels, in scenarios whose profile has some (see: list kernels)");
+  command->add_flag(
+      "--model-kernels", options->model_kernels,
+      "Stages by models of production kernels, in scenarios whose profile has some (see: list kernels)");
   command->add_option("--out", options->folder, "Folder for failures")
       ->type_name("DIR")
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include "cli/data_folder.hpp"
 #include "cli/engines.hpp"
 #include "cli/exit_code.hpp"
+#include "cli/model_kernels.hpp"
 #include "cli/replay_options.hpp"
 #include "io/output_path.hpp"
 #include "oracle/checkpoint.hpp"
@@ -75,8 +76,13 @@ int run(const ReplayOptions& options, const Shared& shared) {
     throw UsageError("replay: a scenario or --resume is needed");
   apply(options.compute);
   check_engine_name(options.engine);
-  if (!options.inject.empty()) oracle::faults::parse_injection(options.inject);  // refused before anything runs
+  if (!options.inject.empty())
+    oracle::faults::parse_injection(options.inject);  // refused before anything runs
   check_engine_options(options.compute.engine, {options.engine, options.against});
+  if (options.against.empty() &&
+      (!options.against_profile.empty() || !options.rules.empty() || !options.rule_overrides.empty()))
+    throw UsageError(
+        "replay: --against-profile, --rules and --rule are for a comparison, which needs --against");
   const std::vector<scenario::Scenario> runs = scenarios_of(options);
   check_outputs(options, runs);
   const std::unique_ptr<report::Reporter> reporter =
@@ -88,6 +94,7 @@ int run(const ReplayOptions& options, const Shared& shared) {
       scenario::Scenario checked = one;
       checked.profile = side_profile(one.profile, options.profile, options.axes);
       if (options.seed) checked.seed = *options.seed;
+      if (options.model_kernels) require_kernel_models(checked.profile);
       const RunPlan plan = scenario::plan(checked);
       const oracle::Selection selection =
           oracle::parse_selection(options.stages, options.tensors, options.steps);
@@ -148,16 +155,21 @@ void add_run_options(CLI::App& command, ReplayOptions& options) {
   command.add_option("--engine", options.engine, "Engine to run: reference, wide or cuda")
       ->type_name("NAME")
       ->capture_default_str();
-  command.add_option("--model", options.model, "Geometry of a preset instead of the scenario's: v4-flash ...")
+  command
+      .add_option("--model", options.model, "Geometry of a preset instead of the scenario's: v4-flash ...")
       ->type_name("PRESET");
   command.add_option("--profile", options.profile, "Numeric profile instead of the scenario's")
       ->type_name("NAME");
   command.add_option("--set", options.axes, "Replace one axis of the profile")->type_name("AXIS=VALUE");
-  command.add_option("--seed", options.seed, "Seed instead of the scenario's")->type_name("N");
-  command.add_option("--only", options.only, "Of a sweep: runs whose name holds this text, for example 'n=3'")
+  command.add_option("--seed", options.seed, "Seed instead of the scenario's")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--only", options.only, "Of a sweep: runs whose name holds this text, for example 'n=3'")
       ->type_name("TEXT");
-  command.add_flag("--model-kernels", options.model_kernels,
-                   "Stages by models of the profile's production kernels: vllm-*, sglang-* (see: list kernels)");
+  command.add_flag(
+      "--model-kernels", options.model_kernels,
+      "Stages by models of the profile's production kernels: vllm-*, sglang-* (see: list kernels)");
 }
 
 void add_comparison_options(CLI::App& command, ReplayOptions& options) {
@@ -234,9 +246,11 @@ void add_replay(CLI::App& app, Shared& shared, Action& action) {
       "Check after every step that nothing else was written (default when caches are small)");
   command->add_flag_callback(
       "--no-check-writes", [options] { options->check_writes = false; }, "Do not");
-  command->add_flag("!--no-check-lifetimes", options->check_lifetimes,
-                    "Do not check what every step reads, writes and leaves behind against a shadow of the caches");
-  command->add_flag("--times", options->times, "Say where the time went: stages, tensors, states, checks, comparing");
+  command->add_flag(
+      "!--no-check-lifetimes", options->check_lifetimes,
+      "Do not check what every step reads, writes and leaves behind against a shadow of the caches");
+  command->add_flag("--times", options->times,
+                    "Say where the time went: stages, tensors, states, checks, comparing");
   command->add_flag("--stop-on-nonfinite", options->stop_on_nonfinite, "Fail at the first inf or NaN");
   command->add_flag("!--no-expect", options->expect, "Ignore the scenario's expectations");
   command->add_option("--checkpoint", options->checkpoints, "Write the state after a step")

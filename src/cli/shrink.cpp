@@ -188,7 +188,9 @@ void add_shrink(CLI::App& app, Shared& shared, Action& action) {
   command->add_option("--profile", replay.profile, "Numeric profile instead of the scenario's")
       ->type_name("NAME");
   command->add_option("--set", replay.axes, "Replace one axis of the profile")->type_name("AXIS=VALUE");
-  command->add_option("--seed", replay.seed, "Seed instead of the scenario's")->type_name("N");
+  command->add_option("--seed", replay.seed, "Seed instead of the scenario's")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--only", replay.only, "Of a sweep: runs whose name holds this text")
       ->type_name("TEXT");
   command->add_option("--time", options->seconds, "Stop after so many seconds with the smallest found")

@@ -164,6 +164,16 @@ against() {
   expect 0 replay small.yaml --dump a.h5
   expect 0 replay small.yaml --against a.h5
   expect 0 replay small.yaml --against a.h5 --feed reference
+  # What would change nothing is refused: a dump has its own profile, and without a comparison nothing has rules.
+  expect 2 replay small.yaml --against a.h5 --against-profile official
+  contains err 'a.h5 has its own'
+  for option in '--against-profile official' '--rules values' '--rule q.up/.*=ulp:1'; do
+    expect 2 replay small.yaml $option
+    contains err 'needs --against'
+  done
+  expect 2 replay small.yaml --check --model-kernels
+  contains err "profile 'canonical' has no kernel models"
+  expect 2 replay small.yaml --seed -1
   expect 1 replay small.yaml --against a.h5 --seed 6
   contains out 'layer.input'
   contains out 'dsv4-oracle replay'
@@ -576,6 +586,7 @@ fuzz() {
   diff -r one two | grep '^[<>]' | grep -v '^[<>] #' && fail "the same seed found something else"
   expect 1 --json --quiet fuzz --seed 3 --count 6 --pair reference:reference --inject window-width --out one
   json_lines out
+  for option in --count --seed --first; do expect 2 fuzz --pair ring:paged $option -1; done
   expect 2 fuzz --pair ring --count 1
   contains err 'page4align'
   if ! "$program" --version | grep -q '^engines:.*cuda'; then

@@ -81,6 +81,7 @@ explain 2 'has its own' csa-8 --against "$work/right.h5" --against-profile offic
 expect 2 'other layers' explain "$scenarios/swa-2.yaml" --against "$work/wrong.h5"
 expect 3 'none.h5' explain "$work/none.h5"
 expect 3 'none.yaml: does not exist' explain "$work/none.yaml"
+expect 0 'Nothing differs' explain future-tokens --against reference --stages q.up --steps 0:1
 # Where the first difference is, in a list, in a page and in a packed row.
 explain 1 'window, request a, position 1, rank 1: 0x00000041 against 0x00000043' swa-2 \
   --inject bitflip:attention.lists/window:129:1
