@@ -63,6 +63,7 @@ std::string full_report() {
                              "dsv4-oracle replay tiny.yaml --steps 3:4");
   reporter->statistics(compare::statistics(subject, info));
   reporter->values(compare::error_figures(subject, reference), "wide, profile exact");
+  reporter->times({{"subject.stages", 1.5, "the stage table"}, {"comparing", 0.25, ""}});
   reporter->summary({comparator.totals(), 4, 1});
   return out.str();
 }
