@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -50,6 +52,16 @@ void free_zeroed(void* memory, std::size_t bytes) noexcept {
     munmap(memory, rounded_up(bytes, kLargePage));
   } else {
     std::free(memory);
+  }
+}
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  const auto pieces = static_cast<std::int64_t>((bytes + kLargePage - 1) / kLargePage);
+#pragma omp parallel for schedule(static) if (pieces > 2)
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    const std::size_t first = static_cast<std::size_t>(piece) * kLargePage;
+    std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
+                std::min(kLargePage, bytes - first));
   }
 }
 

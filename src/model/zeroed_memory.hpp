@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -18,6 +17,10 @@ void* allocate_zeroed(std::size_t bytes);
 
 /// Takes back what allocate_zeroed(bytes) gave.
 void free_zeroed(void* memory, std::size_t bytes) noexcept;
+
+/// Copies between pieces that do not overlap; large ones by all threads, since a first write to a page costs more than
+/// the copy.
+void copy_bytes(void* to, const void* from, std::size_t bytes);
 
 /// An array of fixed length whose elements start as zero bytes; it can be copied and moved.
 template <class T>
@@ -32,7 +35,7 @@ class ZeroedArray {
     size_ = count;
   }
   ZeroedArray(const ZeroedArray& other) : ZeroedArray(other.size_) {
-    if (size_ > 0) std::memcpy(data_, other.data_, size_ * sizeof(T));
+    if (size_ > 0) copy_bytes(data_, other.data_, size_ * sizeof(T));
   }
   ZeroedArray(ZeroedArray&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}

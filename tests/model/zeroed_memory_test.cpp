@@ -31,7 +31,7 @@ TEST_CASE("arrays start as zeros at a cache line, also in memory that was used b
 }
 
 TEST_CASE("an array is copied by value and moved without a copy") {
-  for (const std::size_t count : {5U, 1U << 20}) {
+  for (const std::size_t count : {5U, 1U << 20, (3U << 20) + 7U}) {
     ZeroedArray<float> a(count);
     for (std::size_t i = 0; i < count; ++i) a[i] = static_cast<float>(i);
     ZeroedArray<float> b = a;
