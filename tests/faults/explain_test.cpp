@@ -298,6 +298,18 @@ TEST_CASE("dump: sums in another order are told as such, by nobody's name") {
       std::ranges::any_of(all.readings, [](const auto& one) { return one.reading.name == "ordering_only"; }));
 }
 
+TEST_CASE("one name is certain only where all was tried and enough differs") {
+  Explanation explanation;
+  explanation.outcome = Outcome::explained;
+  explanation.differing = 8;
+  CHECK(explanation.certain());
+  explanation.left_out = 1;
+  CHECK_FALSE(explanation.certain());
+  explanation.left_out = 0;
+  explanation.differing = 7;
+  CHECK_FALSE(explanation.certain());
+}
+
 TEST_CASE("engine: the overlap's halves exchanged by a literal loop") {
   const Planted planted("csa", "  - prefill: {request: a, tokens: 12}\n");
   const auto run = [&](bool swapped) {

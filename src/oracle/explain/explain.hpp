@@ -111,9 +111,9 @@ struct Explanation {
 
   /// The candidates that reproduce everything.
   std::vector<const Evidence*> reproducing() const;
-  /// One thing reproduces everything, and more differs than a few elements, which another fault might give as
-  /// well.
-  bool certain() const { return outcome == Outcome::explained && differing >= kFewest; }
+  /// One thing reproduces everything, all else was tried, and more differs than a few elements, which another fault
+  /// might give as well.
+  bool certain() const { return outcome == Outcome::explained && left_out == 0 && differing >= kFewest; }
   static constexpr std::int64_t kFewest = 8;
   /// A reading without exceptions of the tensor that differed first; null: none.
   const TensorReading* certain_reading() const;

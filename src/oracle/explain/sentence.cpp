@@ -134,7 +134,7 @@ std::string sentence_of(const Explanation& all) {
     }
     text += isolated(all);
   }
-  if (all.outcome == Outcome::explained && !all.certain())
+  if (all.outcome == Outcome::explained && all.differing < Explanation::kFewest)
     text += fmt::format("; no more than {} {} in the whole run, so let a longer scenario confirm it",
                         all.differing, all.differing == 1 ? "thing differs" : "things differ");
   if (all.left_out > 0) text += fmt::format("; {} candidates were not tried for want of time", all.left_out);
