@@ -128,6 +128,22 @@ void pool_again(const Planted& planted, const StageCall& call, bool swapped) {
   call.engine.set_tensor(call.layer, TensorId::compress_pooled, std::move(pooled));
 }
 
+/// Full windows of tokens 127 .. 129 lose their oldest key.
+void drop_oldest_key(const StageCall& call) {
+  for (const TensorId id : {TensorId::window_slots, TensorId::window_logical}) {
+    Tensor list = *call.engine.tensor(0, id);
+    for (std::int64_t token = 127; token < 130; ++token) {
+      std::int32_t* const row = list.as<std::int32_t>().data() + token * 128;
+      std::copy(row + 1, row + 128, row);
+      row[127] = -1;
+    }
+    call.engine.set_tensor(0, id, std::move(list));
+  }
+  Tensor length = *call.engine.tensor(0, TensorId::window_length);
+  for (int token = 127; token < 130; ++token) length.as<std::int32_t>()[token] = 127;
+  call.engine.set_tensor(0, TensorId::window_length, std::move(length));
+}
+
 }  // namespace
 
 TEST_CASE("nothing differs: nothing is explained") {
@@ -354,22 +370,8 @@ TEST_CASE("engine: compressor state rounded to bf16 where it lies") {
 }
 
 TEST_CASE("engine: the window one key short") {
-  const Explanation all = Planted("swa", "  - prefill: {request: a, tokens: 130}\n")
-                              .stage(Stage::attention_lists, [](const StageCall& call) {
-                                for (const TensorId id : {TensorId::window_slots, TensorId::window_logical}) {
-                                  Tensor list = *call.engine.tensor(0, id);
-                                  for (std::int64_t token = 127; token < 130; ++token) {
-                                    std::int32_t* const row = list.as<std::int32_t>().data() + token * 128;
-                                    std::copy(row + 1, row + 128, row);
-                                    row[127] = -1;
-                                  }
-                                  call.engine.set_tensor(0, id, std::move(list));
-                                }
-                                Tensor length = *call.engine.tensor(0, TensorId::window_length);
-                                for (int token = 127; token < 130; ++token)
-                                  length.as<std::int32_t>()[token] = 127;
-                                call.engine.set_tensor(0, TensorId::window_length, std::move(length));
-                              });
+  const Explanation all =
+      Planted("swa", "  - prefill: {request: a, tokens: 130}\n").stage(Stage::attention_lists, drop_oldest_key);
   check_named(all, "attention.lists", "window-width");
 }
 
@@ -418,18 +420,7 @@ TEST_CASE("engine: three axes at once are found one after the other; a profile i
 TEST_CASE("engine: a known fault and another one behind it is not put down to the known one") {
   const Planted planted("swa", "  - prefill: {request: a, tokens: 130}\n");
   const Explanation all = planted.stage(Stage::attention_lists, [](const StageCall& call) {
-    for (const TensorId id : {TensorId::window_slots, TensorId::window_logical}) {
-      Tensor list = *call.engine.tensor(0, id);
-      for (std::int64_t token = 127; token < 130; ++token) {
-        std::int32_t* const row = list.as<std::int32_t>().data() + token * 128;
-        std::copy(row + 1, row + 128, row);
-        row[127] = -1;
-      }
-      call.engine.set_tensor(0, id, std::move(list));
-    }
-    Tensor length = *call.engine.tensor(0, TensorId::window_length);
-    for (int token = 127; token < 130; ++token) length.as<std::int32_t>()[token] = 127;
-    call.engine.set_tensor(0, TensorId::window_length, std::move(length));
+    drop_oldest_key(call);
     // And the first query is wrong from here on.
     Tensor q = *call.engine.tensor(0, TensorId::q);
     q.as<std::uint16_t>()[3] ^= 0x40;
