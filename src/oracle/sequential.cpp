@@ -48,8 +48,7 @@ Tensor kept_rows(const Tensor& tensor, const std::vector<bool>& keep) {
 }  // namespace
 
 SequentialCheck::SequentialCheck(const RunPlan& run, const SourceInfo& info)
-    : run_(run),
-      info_(info),
+    : info_(info),
       keys_(compare::request_keys(run.config.requests)),
       reference_info_(std::make_unique<SourceInfo>(info)),
       aligner_(std::make_unique<compare::TokenAligner>(*reference_info_, info_,

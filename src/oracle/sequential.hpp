@@ -43,7 +43,6 @@ class SequentialCheck {
   /// Takes state rows of replaced tokens out of an observation.
   void drop_replaced(const StepPlan& plan, StepObservation& observation) const;
 
-  const RunPlan& run_;
   const SourceInfo& info_;
   std::vector<std::string> keys_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::uint64_t> content_;  ///< last, by request and position

@@ -224,7 +224,7 @@ void invalid_lane_read(FaultyEngine& subject, const Parameters& parameters) {
   const bool as_last = parameters.word("as") == "last";
   subject.disguise(
       Stage::attention_core, window_slots,
-      [&subject, as_last](const StageCall& call, const Tensor& slots) -> std::optional<Tensor> {
+      [as_last](const StageCall& call, const Tensor& slots) -> std::optional<Tensor> {
         Tensor read = slots;
         for (std::size_t token = 0; token < call.plan.rows.size(); ++token) {
           if (call.plan.rows[token].request < 0) continue;
