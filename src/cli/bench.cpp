@@ -333,7 +333,7 @@ void add_bench(CLI::App& app, Shared& shared, Action& action) {
       ->capture_default_str();
   command
       ->add_option("--decode", options->decode, "Requests that decode one token each, instead of a prefill")
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(1, 1 << 16));
   command->add_option("--context", options->context, "Tokens before the decode step (synthetic caches)")
       ->check(CLI::Range(1, (1 << 20) - 64))
       ->capture_default_str();

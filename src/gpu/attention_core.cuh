@@ -17,8 +17,8 @@ struct KeyPlace {
 
 struct CoreProblem {
   const std::uint16_t* q;  // [T, H, 512]
-  const std::int32_t* window;
-  const std::int32_t* compressed;
+  CheckedIndices window;      // [T, W] slots
+  CheckedIndices compressed;  // [T, compressed width]
   std::int64_t compressed_width;
   CacheMemory window_pages, entry_pages;
   const float* sink;

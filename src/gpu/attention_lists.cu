@@ -53,21 +53,22 @@ __global__ void window_kernel(ListProblem p, std::int32_t* slots, std::int32_t* 
   if (lane == 0) length[token] = min(position + 1, kWindow);
 }
 
-/// Item i is the selected entry i (CSA) or entry i itself (HCA, `selected` null). An entry that the token does not
+/// Item i is the selected entry i (CSA) or entry i itself (HCA, no `selected`). An entry that the token does not
 /// see has no place in its block table, so it gets no slot. A thread takes kItems neighbouring items at a time.
 template <int kItems>
-__global__ void compressed_kernel(ListProblem p, const std::int32_t* selected, int topk, const std::int32_t* count,
+__global__ void compressed_kernel(ListProblem p, CheckedIndices selected, int topk, const std::int32_t* count,
                                   int ratio, std::int64_t width, std::int32_t* slots, std::int32_t* logical,
                                   std::int32_t* length) {
+  const bool csa = selected.values != nullptr;
   const std::int64_t token = blockIdx.x;
   const std::int32_t visible = (p.position[token] + 1) / ratio;
-  const std::int32_t items = selected != nullptr ? count[token] : visible;
+  const std::int32_t items = csa ? count[token] : visible;
   const std::int32_t* const table = p.tables + p.table_offset[token];
   for (int i = kItems * static_cast<int>(threadIdx.x); i < width; i += kItems * static_cast<int>(blockDim.x)) {
     std::int32_t slot[kItems], entry[kItems];
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
-      entry[k] = i + k >= items ? -1 : selected != nullptr ? selected[token * topk + i + k] : i + k;
+      entry[k] = i + k >= items ? -1 : csa ? selected[token * topk + i + k] : i + k;
       slot[k] = entry[k] < 0 || entry[k] >= visible ? -1 : physical(p, table, entry[k]);
     }
     store(slots + token * width + i, slot);
@@ -106,7 +107,7 @@ void attention_lists(const StageCall& call) {
   p.page_rows = csa ? engine.config().cache.c4_page : engine.config().cache.c128_page;
   const auto kernel = width % 4 == 0 ? compressed_kernel<4> : compressed_kernel<1>;
   kernel<<<static_cast<unsigned>(tokens), 128, 0, engine.stream()>>>(
-      p, csa ? engine.checked(call.layer, TensorId::selected, layout.widest_c4) : nullptr, topk,
+      p, csa ? engine.checked(call.layer, TensorId::selected, layout.widest_c4) : CheckedIndices{}, topk,
       csa ? engine.input(call.layer, TensorId::selected_count).as<std::int32_t>() : nullptr, ratio(kind), width,
       slots.as<std::int32_t>(), logical.as<std::int32_t>(), length.as<std::int32_t>());
   DSV4_LAUNCHED("compressed_kernel");

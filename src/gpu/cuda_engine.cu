@@ -315,12 +315,10 @@ void CudaEngine::end_step(const StepPlan& plan) {
   check_report(plan);
 }
 
-const std::int32_t* CudaEngine::checked(int layer, TensorId id, std::int64_t limit) {
-  const DeviceTensor& indices = input(layer, id);
-  auto* out = memory_.get<std::int32_t>("checked/" + path(id), static_cast<std::size_t>(indices.elements()));
+CheckedIndices CudaEngine::checked(int layer, TensorId id, std::int64_t limit) {
   index_limits_[{layer, id}] = limit;
-  check_indices(indices.as<std::int32_t>(), out, indices.elements(), limit, {layer, stage_, id}, report_, stream_);
-  return out;
+  return {input(layer, id).as<std::int32_t>(), limit, report_of({layer, stage_, id}, 0),
+          reinterpret_cast<unsigned long long*>(report_)};
 }
 
 void CudaEngine::check_report(const StepPlan& plan) {

@@ -108,14 +108,14 @@ class CudaEngine : public Engine {
   const DeviceTensor& input(int layer, TensorId id) const;
   /// A new tensor of this step. Rows of padding are blanked when the stage ends.
   DeviceTensor& publish(int layer, TensorId id, DType dtype, std::vector<std::int64_t> shape);
-  /// An int32 tensor [n] that already has its values on the host.
+  /// An int32 tensor [n] of the step's layout, where it lies: nothing is copied.
   void publish_ints(int layer, TensorId id, const Ints& values);
   RopeRows token_rope(int layer);
   /// Notes that a stage wrote rows into a cache: those of noted_rows(), each the row of every tensor in `parts`.
   void note_writes(int layer, Stage stage, Cache cache, const std::vector<TensorId>& parts);
-  /// An int32 tensor of this step as indices below `limit`: a copy in which what lies outside is -1 (left out).
-  /// The first such value makes end_step throw a SubjectError with its coordinate.
-  const std::int32_t* checked(int layer, TensorId id, std::int64_t limit);
+  /// An int32 tensor of this step as indices below `limit`: what lies outside is left out, and the first such value
+  /// makes end_step throw a SubjectError with its coordinate.
+  CheckedIndices checked(int layer, TensorId id, std::int64_t limit);
   /// The layer's rows of hidden states are put into its tensor before the graph of the step starts.
   bool hidden_given() const { return building_ != nullptr; }
   /// Rows of hidden states [rows, dim] of a layer that is not chained, or of a restore, into page-locked memory.
@@ -138,6 +138,7 @@ class CudaEngine : public Engine {
   void make_caches();
   void check_profile() const;
   StageFunction guarded(void (*stage)(const StageCall&));
+  DeviceTensor& publish_at(int layer, TensorId id, DeviceTensor tensor);
   void blank_padding(int layer);
   std::vector<NotedRow> noted_rows(int layer, Stage stage) const;
   void place_layout(const std::string& buffer);

@@ -34,10 +34,13 @@ const DeviceTensor& CudaEngine::input(int layer, TensorId id) const {
 }
 
 DeviceTensor& CudaEngine::publish(int layer, TensorId id, DType dtype, std::vector<std::int64_t> shape) {
+  const auto bytes = static_cast<std::size_t>(Tensor::count(shape)) * size_bytes(dtype);
+  return publish_at(layer, id, {dtype, std::move(shape), memory_.get<std::byte>(buffer_name(layer, id), bytes)});
+}
+
+DeviceTensor& CudaEngine::publish_at(int layer, TensorId id, DeviceTensor tensor) {
   Published& entry = tensors_.at(static_cast<std::size_t>(layer))[static_cast<int>(id)];
-  entry.device.dtype = dtype;
-  entry.device.shape = std::move(shape);
-  entry.device.data = memory_.get<std::byte>(buffer_name(layer, id), entry.device.size_in_bytes());
+  entry.device = std::move(tensor);
   entry.on_host = false;
   entry.pinned = nullptr;
   published_now_.push_back(id);
@@ -45,8 +48,8 @@ DeviceTensor& CudaEngine::publish(int layer, TensorId id, DType dtype, std::vect
 }
 
 void CudaEngine::publish_ints(int layer, TensorId id, const Ints& values) {
-  DeviceTensor& tensor = publish(layer, id, DType::int32, {values.size()});
-  DSV4_CUDA(cudaMemcpyAsync(tensor.data, values.device, tensor.size_in_bytes(), cudaMemcpyDeviceToDevice, stream_));
+  require(!dsv4::info(id).dims.starts_with("token"), "cuda engine: rows of padding would be blanked in the layout");
+  publish_at(layer, id, {DType::int32, {values.size()}, reinterpret_cast<std::byte*>(values.device)});
 }
 
 void CudaEngine::blank_padding(int layer) {

@@ -17,7 +17,7 @@ __device__ std::uint32_t order_key(float score) {
 
 /// One block a token. The key of the K-th entry is found digit by digit (counts are integers, so their order does
 /// not matter), then entries above it, and the first ones equal to it, are written ascending by index.
-__global__ void __launch_bounds__(kThreads) select_kernel(const float* scores, const std::int32_t* visible_of,
+__global__ void __launch_bounds__(kThreads) select_kernel(const float* scores, CheckedIndices visible_of,
                                                           std::int64_t width, int topk, std::int32_t* selected,
                                                           std::int32_t* count_of) {
   __shared__ int histogram[256];
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) descending_kernel(const float* score
 void indexer_select(const StageCall& call) {
   CudaEngine& engine = engine_of(call);
   const DeviceTensor scores = engine.input(call.layer, TensorId::scores);
-  const std::int32_t* visible = engine.checked(call.layer, TensorId::visible, scores.shape[1] + 1);
+  const CheckedIndices visible = engine.checked(call.layer, TensorId::visible, scores.shape[1] + 1);
   const std::int64_t tokens = engine.layout().tokens;
   const int topk = engine.geometry().index_topk;
   const DeviceTensor selected = engine.publish(call.layer, TensorId::selected, DType::int32, {tokens, topk});

@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(32 * WM * WN) tile_kernel(Problem p) {
 
 /// Adds the block sums of a split product in ascending order: a thread four columns of a row, kAhead sums on their way.
 __global__ void __launch_bounds__(128) combine_kernel(Problem p) {
-  constexpr int kAhead = 8;
+  constexpr int kAhead = 16;
   const auto n = 4 * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
   if (n >= p.rows) return;
   const auto t = static_cast<std::int64_t>(blockIdx.y);
@@ -200,16 +200,18 @@ __global__ void __launch_bounds__(128) combine_kernel(Problem p) {
   float4 out = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
   for (std::int64_t first = 0; first < blocks; first += kAhead) {
     float4 sum[kAhead];
+    float s[kAhead];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      if (first + k < blocks) sum[k] = *reinterpret_cast<const float4*>(p.sum_at(group, first + k, t, n));
+      if (first + k >= blocks) break;
+      sum[k] = *reinterpret_cast<const float4*>(p.sum_at(group, first + k, t, n));
+      s[k] = p.scale(t, n, first + k);  // four columns of one weight block
     }
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
       if (first + k >= blocks) break;
-      const float s = p.scale(t, n, first + k);  // four columns of one weight block
-      out = make_float4(arith::fma(s, sum[k].x, out.x), arith::fma(s, sum[k].y, out.y), arith::fma(s, sum[k].z, out.z),
-                        arith::fma(s, sum[k].w, out.w));
+      out = make_float4(arith::fma(s[k], sum[k].x, out.x), arith::fma(s[k], sum[k].y, out.y),
+                        arith::fma(s[k], sum[k].z, out.z), arith::fma(s[k], sum[k].w, out.w));
     }
   }
   p.store(group, t, n, out);
