@@ -24,4 +24,17 @@ DSV4_FN constexpr std::uint16_t f32_to_bf16(float value) {
   return static_cast<std::uint16_t>(is_nan_bits(bits) ? 0x7FC0U : rounded);
 }
 
+/// Two floats at once, rounded as above and left as floats; a NaN stays a NaN, with any bits.
+DSV4_FN void round_to_bf16(float& a, float& b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
+  a = from_bits(pair << 16);
+  b = from_bits(pair & 0xFFFF0000U);
+#else
+  a = bf16_to_f32(f32_to_bf16(a));
+  b = bf16_to_f32(f32_to_bf16(b));
+#endif
+}
+
 }  // namespace dsv4::arith

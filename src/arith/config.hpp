@@ -11,9 +11,12 @@
 #if defined(__CUDACC__)
 #define DSV4_HD __host__ __device__
 #define DSV4_FN __host__ __device__ static __forceinline__
+/// For what is rarely called: one copy a translation unit on a device.
+#define DSV4_FN_APART __host__ __device__ static __noinline__
 #else
 #define DSV4_HD
 #define DSV4_FN [[gnu::always_inline, maybe_unused]] static inline
+#define DSV4_FN_APART DSV4_FN
 #endif
 
 #if defined(__FAST_MATH__)

@@ -162,8 +162,9 @@ class CudaEngine : public Engine {
   cudaEvent_t next_event();
   void check_report(const StepPlan& plan);
   CacheMemory& cache_of(int layer, Cache which);
-  std::vector<std::byte> gather_rows(const CacheMemory& memory, std::span<const std::int64_t> slots) const;
-  void write_slot(const CacheMemory& memory, std::int64_t slot, const std::byte* host);
+  /// Rows from `host`, one after another, to their slots, or back.
+  template <bool kToSlots>
+  void move_rows(const CacheMemory& memory, std::span<const std::int64_t> slots, std::byte* host) const;
   void fill_page(Pool pool, std::int32_t page, std::uint8_t value);
   void fill_state_base(std::int32_t base, std::uint8_t value);
   void for_each_cache_of(Pool pool, const std::function<void(CacheMemory&)>& visit);

@@ -1,5 +1,5 @@
-/// Cache rows of the CUDA engine as the host sees them. Rows that lie apart are gathered on the device, so that
-/// many of them cost one copy.
+/// Cache rows of the CUDA engine as the host sees them. Rows that lie apart are gathered and spread out on the device,
+/// so that many of them cost one copy.
 #include <algorithm>
 
 #include "gpu/check.cuh"
@@ -9,39 +9,35 @@
 namespace dsv4::gpu {
 namespace {
 
-constexpr std::int64_t kGathered = std::int64_t{64} << 20;   // bytes at a time
+constexpr std::int64_t kMovedAtOnce = std::int64_t{64} << 20;  // bytes
 constexpr std::int64_t kReadAhead = std::int64_t{8} << 20;  // bytes
 
-/// One thread a byte; a row is its values, then its scales.
-__global__ void gather_rows_kernel(CacheMemory cache, const std::int64_t* slots, std::int64_t rows, std::byte* out) {
+/// Rows between their slots and `packed`, one after another; a row is its values, then its scales. One thread a byte.
+template <bool kToSlots>
+__global__ void move_rows_kernel(CacheMemory cache, const std::int64_t* slots, std::int64_t rows, std::byte* packed) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int row_bytes = cache.value_bytes + cache.scale_bytes;
   if (i >= rows * row_bytes) return;
   const std::int64_t slot = slots[i / row_bytes];
   const std::int64_t offset = slot % cache.page_rows;
   const int b = static_cast<int>(i % row_bytes);
-  const std::byte* page = cache.data + slot / cache.page_rows * cache.pitch;
-  out[i] = b < cache.value_bytes ? page[offset * cache.value_bytes + b]
-                                 : page[std::int64_t{cache.page_rows} * cache.value_bytes + offset * cache.scale_bytes +
-                                        (b - cache.value_bytes)];
+  std::byte* const page = cache.data + slot / cache.page_rows * cache.pitch;
+  std::byte& at = b < cache.value_bytes ? page[offset * cache.value_bytes + b]
+                                        : page[std::int64_t{cache.page_rows} * cache.value_bytes +
+                                               offset * cache.scale_bytes + (b - cache.value_bytes)];
+  if constexpr (kToSlots) {
+    at = packed[i];
+  } else {
+    packed[i] = at;
+  }
 }
 
 }  // namespace
 
-void CudaEngine::write_slot(const CacheMemory& memory, std::int64_t slot, const std::byte* host) {
-  std::byte* page = memory.data + slot / memory.page_rows * memory.pitch;
-  const std::int64_t offset = slot % memory.page_rows;
-  DSV4_CUDA(cudaMemcpyAsync(page + offset * memory.value_bytes, host, static_cast<std::size_t>(memory.value_bytes),
-                            cudaMemcpyHostToDevice, stream_));
-  if (memory.scale_bytes == 0) return;
-  std::byte* scales = page + std::int64_t{memory.page_rows} * memory.value_bytes + offset * memory.scale_bytes;
-  DSV4_CUDA(cudaMemcpyAsync(scales, host + memory.value_bytes, static_cast<std::size_t>(memory.scale_bytes),
-                            cudaMemcpyHostToDevice, stream_));
-}
-
 void CudaEngine::apply_writes(int layer, std::span<const Write> rows) {
   if (in_graph()) refuse_in_graph("cache rows were replaced");
   read_ahead_.bytes.clear();
+  std::map<Cache, std::map<std::int64_t, const Write*>> by_slot;  // of several writes to a slot the last one stays
   for (const Write& row : rows) {
     const CacheMemory& memory = cache(layer, row.cache);
     if (row.slot < 0 || row.slot / memory.page_rows >= memory.rows ||
@@ -50,9 +46,17 @@ void CudaEngine::apply_writes(int layer, std::span<const Write> rows) {
                           std::to_string(row.slot) + " of " + std::string(name(row.cache)) + ", layer " +
                           std::to_string(layer));
     }
-    write_slot(memory, row.slot, row.bytes.data());
+    by_slot[row.cache][row.slot] = &row;
   }
-  DSV4_CUDA(cudaStreamSynchronize(stream_));
+  for (const auto& [which, writes] : by_slot) {
+    std::vector<std::int64_t> slots;
+    std::vector<std::byte> packed;
+    for (const auto& [slot, row] : writes) {
+      slots.push_back(slot);
+      packed.insert(packed.end(), row->bytes.begin(), row->bytes.end());
+    }
+    move_rows<true>(cache(layer, which), slots, packed.data());
+  }
 }
 
 /// As they lie on the device: what kernels follow.
@@ -102,28 +106,31 @@ std::vector<std::byte> CudaEngine::live_rows(int layer, Cache which, std::span<c
     if (slot >= 0 && slot < memory.rows * memory.page_rows) continue;
     throw InternalError("cuda engine: a live row of " + std::string(name(which)) + " has no memory");
   }
-  return gather_rows(memory, slots);
+  std::vector<std::byte> bytes(slots.size() * static_cast<std::size_t>(memory.value_bytes + memory.scale_bytes));
+  move_rows<false>(memory, slots, bytes.data());
+  return bytes;
 }
 
-std::vector<std::byte> CudaEngine::gather_rows(const CacheMemory& memory, std::span<const std::int64_t> slots) const {
+template <bool kToSlots>
+void CudaEngine::move_rows(const CacheMemory& memory, std::span<const std::int64_t> slots, std::byte* host) const {
   const std::int64_t row_bytes = memory.value_bytes + memory.scale_bytes;
   const auto count = static_cast<std::int64_t>(slots.size());
-  std::vector<std::byte> bytes(slots.size() * static_cast<std::size_t>(row_bytes));
-  const std::int64_t chunk = std::min(count, std::max<std::int64_t>(kGathered / row_bytes, 1));
+  const std::int64_t chunk = std::min(count, std::max<std::int64_t>(kMovedAtOnce / row_bytes, 1));
   for (std::int64_t first = 0; first < count; first += chunk) {
     const std::int64_t rows = std::min(chunk, count - first);
     auto* places = memory_.get<std::int64_t>("host/slots", static_cast<std::size_t>(chunk));
-    auto* gathered = memory_.get<std::byte>("host/rows", static_cast<std::size_t>(chunk * row_bytes));
+    auto* packed = memory_.get<std::byte>("host/rows", static_cast<std::size_t>(chunk * row_bytes));
+    const auto bytes = static_cast<std::size_t>(rows * row_bytes);
+    std::byte* const from = host + first * row_bytes;
     DSV4_CUDA(cudaMemcpyAsync(places, slots.data() + first, static_cast<std::size_t>(rows) * sizeof(std::int64_t),
                               cudaMemcpyHostToDevice, stream_));
-    gather_rows_kernel<<<static_cast<unsigned>((rows * row_bytes + 255) / 256), 256, 0, stream_>>>(memory, places, rows,
-                                                                                                   gathered);
-    DSV4_LAUNCHED("gather_rows_kernel");
-    DSV4_CUDA(cudaMemcpyAsync(bytes.data() + first * row_bytes, gathered, static_cast<std::size_t>(rows * row_bytes),
-                              cudaMemcpyDeviceToHost, stream_));
+    if (kToSlots) DSV4_CUDA(cudaMemcpyAsync(packed, from, bytes, cudaMemcpyHostToDevice, stream_));
+    move_rows_kernel<kToSlots><<<static_cast<unsigned>((rows * row_bytes + 255) / 256), 256, 0, stream_>>>(
+        memory, places, rows, packed);
+    DSV4_LAUNCHED("move_rows_kernel");
+    if (!kToSlots) DSV4_CUDA(cudaMemcpyAsync(from, packed, bytes, cudaMemcpyDeviceToHost, stream_));
     DSV4_CUDA(cudaStreamSynchronize(stream_));
   }
-  return bytes;
 }
 
 std::vector<std::byte> CudaEngine::read_row(int layer, Cache which, std::int64_t row) const {

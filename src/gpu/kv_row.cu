@@ -48,15 +48,14 @@ __global__ void __launch_bounds__(32 * kWarps) kv_row_kernel(KvRowProblem p) {
   } else {
 #pragma unroll
     for (int j = 0; j < kTerms; ++j) x[j] = p.source.f32[first + 32 * j];
-#pragma unroll
-    for (float& v : x) v = round_bf16(v);
+    round_bf16(x);
   }
   norm_row(x, p.source.norm, p.eps, lane);
   const auto put_values = [&](std::uint16_t* to) {
 #pragma unroll
-    for (int j = 0; j < kTerms; ++j) staged.values[lane + 32 * j] = arith::f32_to_bf16(x[j]);
+    for (int j = 0; j < kTerms; ++j) staged.values[lane + 32 * j] = bf16_bits(x[j]);
     __syncwarp();
-    put_bytes(to + row * kHeadDim, staged.values, sizeof(staged.values), lane);
+    put_words<uint4, sizeof(staged.values)>(to + row * kHeadDim, staged.values, lane);
     __syncwarp();
   };
   if (p.normed != nullptr) put_values(p.normed);
@@ -78,7 +77,7 @@ __global__ void __launch_bounds__(32 * kWarps) kv_row_kernel(KvRowProblem p) {
   }
 #pragma unroll
   for (int k = 0; k < 2; ++k) {  // halves of the rotated part
-    reinterpret_cast<std::uint16_t*>(staged.bytes + kNopeDim)[lane + 32 * k] = arith::f32_to_bf16(x[kCodeTerms + k]);
+    reinterpret_cast<std::uint16_t*>(staged.bytes + kNopeDim)[lane + 32 * k] = bf16_bits(x[kCodeTerms + k]);
   }
   if (lane < layout::kKvScaleBytes) {  // the last one is spare
     staged.bytes[layout::kKvValueBytes + lane] = lane < layout::kKvScales ? my_scale : std::uint8_t{0};
@@ -87,16 +86,16 @@ __global__ void __launch_bounds__(32 * kWarps) kv_row_kernel(KvRowProblem p) {
 
   const std::uint8_t* const rope = staged.bytes + kNopeDim;
   const std::uint8_t* const scales = staged.bytes + layout::kKvValueBytes;
-  put_bytes(p.codes + row * kNopeDim, staged.bytes, kNopeDim, lane);
-  put_bytes(p.rope + row * kRopeDim, rope, 2 * kRopeDim, lane);
-  put_bytes(p.scales + row * layout::kKvScales, scales, layout::kKvScales, lane);
-  put_bytes(p.bytes + row * layout::kKvRowBytes, staged.bytes, layout::kKvRowBytes, lane);
+  put_words<uint4, kNopeDim>(p.codes + row * kNopeDim, staged.bytes, lane);
+  put_words<uint4, 2 * kRopeDim>(p.rope + row * kRopeDim, rope, lane);
+  put_words<std::uint8_t, layout::kKvScales>(p.scales + row * layout::kKvScales, scales, lane);
+  put_words<uint2, layout::kKvRowBytes>(p.bytes + row * layout::kKvRowBytes, staged.bytes, lane);
   if (slot < 0) return;
   auto* const page = reinterpret_cast<std::uint8_t*>(p.cache.data + slot / p.cache.page_rows * p.cache.pitch);
   const std::int64_t offset = slot % p.cache.page_rows;
-  put_bytes(page + offset * layout::kKvValueBytes, staged.bytes, layout::kKvValueBytes, lane);
-  put_bytes(page + std::int64_t{p.cache.page_rows} * layout::kKvValueBytes + offset * layout::kKvScaleBytes, scales,
-            layout::kKvScaleBytes, lane);
+  put_in_page<uint4, layout::kKvValueBytes>(page + offset * layout::kKvValueBytes, staged.bytes, lane);
+  put_in_page<uint2, layout::kKvScaleBytes>(
+      page + std::int64_t{p.cache.page_rows} * layout::kKvValueBytes + offset * layout::kKvScaleBytes, scales, lane);
 }
 
 }  // namespace

@@ -22,6 +22,19 @@ static_assert(__builtin_bit_cast(std::uint32_t, kHadamardScale) == 0x3DB504F3U);
 
 __device__ inline float round_bf16(float x) { return arith::bf16_to_f32(arith::f32_to_bf16(x)); }
 
+/// All of them; the bits of a NaN mean nothing, so what is published goes through bf16_bits.
+template <int N>
+__device__ __forceinline__ void round_bf16(float (&x)[N]) {
+  static_assert(N % 2 == 0);
+#pragma unroll
+  for (int i = 0; i < N; i += 2) arith::round_to_bf16(x[i], x[i + 1]);
+}
+
+/// The bits of a float that is a bf16 value, NaN as the one that digests know.
+__device__ __forceinline__ std::uint16_t bf16_bits(float x) {
+  return static_cast<std::uint16_t>(x == x ? arith::to_bits(x) >> 16 : arith::kNanBits >> 16);
+}
+
 /// rn(1 / rn(sqrt(v))), section 7.
 __device__ inline float reciprocal_root(float v) { return __fdiv_rn(1.0F, __fsqrt_rn(v)); }
 
@@ -33,7 +46,8 @@ __device__ __forceinline__ void norm_row(float (&x)[J], const std::uint16_t* wei
   for (int j = 0; j < J; ++j) a = arith::fma(x[j], x[j], a);
   const float g = reciprocal_root(__fdiv_rn(warp_tree(a), static_cast<float>(32 * J)) + eps);
 #pragma unroll
-  for (int j = 0; j < J; ++j) x[j] = round_bf16(x[j] * g * arith::bf16_to_f32(weight[lane + 32 * j]));
+  for (int j = 0; j < J; ++j) x[j] = x[j] * g * arith::bf16_to_f32(weight[lane + 32 * j]);
+  round_bf16(x);
 }
 
 /// Rotation of the last 64 elements (section 9), rounded to bf16. Each lane makes one pair's angle; neighbours hold
@@ -41,14 +55,18 @@ __device__ __forceinline__ void norm_row(float (&x)[J], const std::uint16_t* wei
 template <int J>
 __device__ __forceinline__ void rope_row(float (&x)[J], std::int32_t position, const Frequencies& frequencies, int lane) {
   const arith::SinCos turn = arith::sin_cos(static_cast<float>(position) * frequencies.f[lane]);
+  float turned[2];
 #pragma unroll
   for (int k = 0; k < 2; ++k) {
-    float& v = x[J - 2 + k];
+    const float v = x[J - 2 + k];
     const float c = __shfl_sync(0xFFFFFFFFU, turn.cos, 16 * k + lane / 2);
     const float s = __shfl_sync(0xFFFFFFFFU, turn.sin, 16 * k + lane / 2);
     const float other = __shfl_xor_sync(0xFFFFFFFFU, v, 1) * s;
-    v = round_bf16(arith::fma(v, c, lane % 2 == 0 ? -other : other));
+    turned[k] = arith::fma(v, c, lane % 2 == 0 ? -other : other);
   }
+  round_bf16(turned);
+  x[J - 2] = turned[0];
+  x[J - 1] = turned[1];
 }
 
 /// Hadamard rotation of 128 elements (section 10), rounded to bf16.
@@ -73,27 +91,28 @@ __device__ __forceinline__ void hadamard_row(float (&x)[4], int lane) {
     }
   }
 #pragma unroll
-  for (float& v : x) v = round_bf16(v * kHadamardScale);
+  for (float& v : x) v = v * kHadamardScale;
+  round_bf16(x);
 }
 
-/// Writes bytes of shared memory, which begin at a multiple of 16, in the widest words that address and length
-/// allow. One warp; put __syncwarp between the stores to shared memory and this.
-__device__ __forceinline__ void put_bytes(void* to, const void* from, int bytes, int lane) {
-  const auto in_words = [&](auto word) {
-    using Word = decltype(word);
-    for (int i = lane; i < bytes / static_cast<int>(sizeof(Word)); i += 32) {
-      static_cast<Word*>(to)[i] = static_cast<const Word*>(from)[i];
-    }
-  };
-  const std::uintptr_t fit = reinterpret_cast<std::uintptr_t>(to) | static_cast<std::uintptr_t>(bytes);
-  if (fit % 16 == 0) {
-    in_words(uint4{});
-  } else if (fit % 8 == 0) {
-    in_words(uint2{});
-  } else if (fit % 4 == 0) {
-    in_words(std::uint32_t{});
+/// Writes kBytes of shared memory, which begin at a multiple of 16, in words that address and length allow: kLanes
+/// neighbouring threads do, each with its `lane`. Put __syncwarp between the stores to shared memory and this.
+template <class Word, int kBytes, int kLanes = 32>
+__device__ __forceinline__ void put_words(void* to, const void* from, int lane) {
+  static_assert(kBytes % sizeof(Word) == 0);
+#pragma unroll
+  for (int i = lane; i < kBytes / static_cast<int>(sizeof(Word)); i += kLanes) {
+    static_cast<Word*>(to)[i] = static_cast<const Word*>(from)[i];
+  }
+}
+
+/// The same to a place in a page, whose address may be odd.
+template <class Word, int kBytes, int kLanes = 32>
+__device__ __forceinline__ void put_in_page(void* to, const void* from, int lane) {
+  if (reinterpret_cast<std::uintptr_t>(to) % sizeof(Word) == 0) {
+    put_words<Word, kBytes, kLanes>(to, from, lane);
   } else {
-    in_words(std::uint8_t{});
+    put_words<std::uint8_t, kBytes, kLanes>(to, from, lane);
   }
 }
 
@@ -108,6 +127,7 @@ __device__ __forceinline__ std::uint8_t block_scale(float amax, float floor, flo
   return arith::ue8m0_scale_for(amax > floor ? amax : floor, largest);
 }
 
-__device__ inline float larger(float a, float b) { return b > a ? b : a; }
+/// Of a number and a magnitude or NaN, which does not count.
+__device__ inline float larger(float a, float b) { return fmaxf(a, b); }
 
 }  // namespace dsv4::gpu

@@ -44,6 +44,16 @@ TEST_CASE("exp_by_fused_double gives the float of exp_by_double for every float"
   CHECK(a.wrong == 0);
 }
 
+TEST_CASE("sin_cos_by_fused_double gives the floats of sin_cos_by_double for every angle to 2^20") {
+  const dsv4::prover::Prover& prover = dsv4::prover::best();
+  const dsv4::prover::Agreement a = prover.compare_sin_cos();
+  fmt::print("sin_cos_by_fused_double ({}): {} inputs, {} wrong\n", prover.name, a.inputs, a.wrong);
+  std::fflush(stdout);
+  INFO(fmt::format("one wrong input has the bits {:#010x}", a.first_wrong));
+  CHECK(a.inputs > 0x49800000U);
+  CHECK(a.wrong == 0);
+}
+
 TEST_CASE("log is correctly rounded for every float") {
   const Verdict v = prove("log", Function::log);
   // Every positive finite float but 1, whose logarithm is zero.

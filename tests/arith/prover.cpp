@@ -360,23 +360,20 @@ Verdict prove(Function function) {
   return {};
 }
 
-Agreement compare_exp() {
+/// same(x) for the inputs with the bits 0 to end - 1, a multiple of kBlock.
+template <class Same>
+Agreement compare(std::int64_t end, Same same) {
   Agreement all;
 #pragma omp parallel
   {
     Agreement mine;
 #pragma omp for schedule(dynamic, 64)
-    for (std::int64_t block = 0; block < (std::int64_t{1} << 32) / kBlock; ++block) {
+    for (std::int64_t block = 0; block < end / kBlock; ++block) {
       const auto first = static_cast<std::uint32_t>(block * kBlock);
       std::uint32_t difference[kBlock];
       std::uint32_t wrong = 0;
       for (int i = 0; i < kBlock; ++i) {
-        const float x = from_bits(first + static_cast<std::uint32_t>(i));
-        const float one = arith::exp_by_fused_double(x);
-        const float other = arith::exp_by_double(x);
-        // NaN payloads are free; comparing values would take +0 for -0.
-        const bool equal = to_bits(one) == to_bits(other) || (one != one && other != other);
-        difference[i] = equal ? 0U : 1U;
+        difference[i] = same(from_bits(first + static_cast<std::uint32_t>(i))) ? 0U : 1U;
         wrong |= difference[i];
       }
       mine.inputs += kBlock;
@@ -395,6 +392,23 @@ Agreement compare_exp() {
     }
   }
   return all;
+}
+
+Agreement compare_exp() {
+  return compare(std::int64_t{1} << 32, [](float x) {
+    const float one = arith::exp_by_fused_double(x);
+    const float other = arith::exp_by_double(x);
+    // NaN payloads are free; comparing values would take +0 for -0.
+    return to_bits(one) == to_bits(other) || (one != one && other != other);
+  });
+}
+
+Agreement compare_sin_cos() {
+  return compare(std::int64_t{arith::detail::kSmallAngle} + kBlock, [](float x) {
+    const arith::SinCos one = arith::sin_cos_by_fused_double(x);
+    const arith::SinCos other = arith::sin_cos_by_double(x);
+    return to_bits(one.sin) == to_bits(other.sin) && to_bits(one.cos) == to_bits(other.cos);
+  });
 }
 
 template <Function kFunction>
@@ -434,7 +448,7 @@ DSV4_BY_FUNCTION(computed, compute_one)
 }  // namespace
 
 const Prover& DSV4_PROVER() {
-  static const Prover prover{DSV4_NAME(DSV4_PROVER), prove,   compare_exp, expected,
+  static const Prover prover{DSV4_NAME(DSV4_PROVER), prove,   compare_exp, compare_sin_cos, expected,
                              expected_by_mpfr,       computed};
   return prover;
 }

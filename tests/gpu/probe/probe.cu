@@ -51,6 +51,15 @@ struct NarrowFormats {
   }
 };
 
+struct Bf16Pair {
+  DSV4_HD static std::uint32_t of(float x) {
+    float a = x;
+    float b = arith::from_bits(~arith::to_bits(x));  // another of all floats
+    arith::round_to_bf16(a, b);
+    return canonical(a) >> 16 | (canonical(b) & 0xFFFF0000U);
+  }
+};
+
 template <class F>
 __global__ void unary_kernel(u64* digest) {
   u64 part = 0;
@@ -139,6 +148,7 @@ int main() {
   selection();
   fma_triples();
   unary<NarrowFormats>("bf16, e4m3, e2m1");
+  unary<Bf16Pair>("bf16, two at once");
   unary<ReciprocalRoot>("1 / sqrt");
   unary<Exp>("exp");
   unary<Log>("log");
