@@ -248,7 +248,7 @@ void print_line(const Line& line, bool kernels, bool json) {
   const Sample& sample = *line.result.best;
   const bool arithmetic = line.work.flop > 0;
   const double units = arithmetic ? line.work.flop : line.work.bytes;
-  const double rate = units / sample.seconds / 1e9;
+  const double rate = units > 0 ? units / sample.seconds / 1e9 : 0;  // a stage may have nothing to do
   const double share = rate * 1e9 / sample.peak;
   const double times = line.scalar > 0 && units > 0 ? line.scalar * units / sample.seconds : 0;
   if (json) {
@@ -266,7 +266,7 @@ void print_line(const Line& line, bool kernels, bool json) {
   }
   fmt::print("{:<18} {:>10.3f} {:>9} {:>12} {:>8.1f}% {:>9}\n", stage, sample.seconds * 1e3,
              arithmetic ? fmt::format("{:.3f}", units / 1e9) : "-",
-             fmt::format("{:.1f} {}/s", rate, arithmetic ? "GF" : "GB"), share * 100,
+             units > 0 ? fmt::format("{:.1f} {}/s", rate, arithmetic ? "GF" : "GB") : "-", share * 100,
              times > 0 ? fmt::format("{:.1f}", times) : "-");
   if (kernels) print_kernels(sample, stage, json);
 }
