@@ -4,7 +4,7 @@
 /// larger ones by the bits of 2/pi that matter; both give the reduced angle as a sum of two doubles.
 ///
 /// A device takes a shorter way where it suffices, with fused operations and one double: where that lies so close to the
-/// middle of two floats that its error could matter, the long way decides. Tests over every float prove both.
+/// middle of two floats that its error could matter, the long way decides. A test over every angle to 2^20 proves it against sin and cos.
 #pragma once
 
 #include "arith/fma.hpp"

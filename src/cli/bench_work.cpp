@@ -15,6 +15,7 @@ struct Sums {
   double tokens = 0;
   double visible = 0;  ///< compressed entries that each token sees
   double keys = 0;     ///< keys that each token attends to
+  double attended = 0; ///< compressed ones of them
   double width = 0;    ///< most compressed keys of a token: columns of the published lists
   double closed = 0;   ///< entries finished
   double state_rows = 0;
@@ -30,6 +31,7 @@ Sums sums_of(const RunConfig& config, const StepPlan& step, LayerKind kind) {
       sums.tokens += 1;
       sums.visible += visible;
       sums.keys += attended + std::min(p + 1, kWindow);
+      sums.attended += attended;
       sums.width = std::max(sums.width, attended);
       if (has_compressor(kind) && (p + 1) % ratio(kind) == 0) sums.closed += 1;
       if (has_compressor(kind) && p >= first_live_state(kind, request.end)) sums.state_rows += 1;
@@ -70,8 +72,9 @@ std::array<StageWork, kStageCount> stage_work(const RunConfig& config, const Ste
       2 * t * (double(g.q_lora) * g.index_heads * kIndexDim + double(g.dim) * g.index_heads);
   at(Stage::indexer_score).flop = 2 * sums.visible * g.index_heads * (kIndexDim + 1.0);
   at(Stage::indexer_select).bytes = sums.visible * 4 + t * g.index_topk * 4;
-  // A slot, a logical index and, where there is one, the selection that an item comes from; two lengths.
-  at(Stage::attention_lists).bytes = t * (kWindow * 8 + sums.width * (has_indexer(kind) ? 12 : 8) + 8);
+  // A slot and a logical index of every column, the lengths, and the selection that compressed keys come from.
+  at(Stage::attention_lists).bytes = t * ((kWindow + sums.width) * 8 + (has_compressor(kind) ? 8 : 4)) +
+                                     (has_indexer(kind) ? sums.attended * 4 : 0);
   at(Stage::attention_core).flop = 4 * sums.keys * q_width;
   at(Stage::output_project).flop = 2 * t * (q_width * g.o_lora + latent * g.dim);
   return work;

@@ -16,7 +16,7 @@ struct KeyPlace {
 };
 
 struct CoreProblem {
-  const std::uint16_t* q;  // [T, H, 512]
+  const std::uint16_t* q;     // [T, H, 512]
   CheckedIndices window;      // [T, W] slots
   CheckedIndices compressed;  // [T, compressed width]
   std::int64_t compressed_width;

@@ -13,9 +13,9 @@ namespace dsv4::gpu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kShortRows = 8;      // two windows of 4
-constexpr int kShortOutputs = 512; // of a block
-constexpr int kShortBlocks = 5;    // a multiprocessor
+constexpr int kShortRows = 8;       // two windows of 4
+constexpr int kShortOutputs = 512;  // of a block
+constexpr int kShortBlocks = 5;     // a multiprocessor
 constexpr int kLongRows = 128;
 constexpr int kLongOutputs = 32;
 constexpr int kLongBlocks = 6;

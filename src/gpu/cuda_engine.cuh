@@ -108,13 +108,13 @@ class CudaEngine : public Engine {
   const DeviceTensor& input(int layer, TensorId id) const;
   /// A new tensor of this step. Rows of padding are blanked when the stage ends.
   DeviceTensor& publish(int layer, TensorId id, DType dtype, std::vector<std::int64_t> shape);
-  /// An int32 tensor [n] of the step's layout, where it lies: nothing is copied.
+  /// An int32 tensor [n] of the step's layout, where it lies: nothing is copied, so nothing may write it.
   void publish_ints(int layer, TensorId id, const Ints& values);
   RopeRows token_rope(int layer);
   /// Notes that a stage wrote rows into a cache: those of noted_rows(), each the row of every tensor in `parts`.
   void note_writes(int layer, Stage stage, Cache cache, const std::vector<TensorId>& parts);
   /// An int32 tensor of this step as indices below `limit`: what lies outside is left out, and the first such value
-  /// makes end_step throw a SubjectError with its coordinate.
+  /// that a kernel reads makes end_step throw a SubjectError with its coordinate.
   CheckedIndices checked(int layer, TensorId id, std::int64_t limit);
   /// The layer's rows of hidden states are put into its tensor before the graph of the step starts.
   bool hidden_given() const { return building_ != nullptr; }

@@ -10,7 +10,7 @@ namespace dsv4::gpu {
 namespace {
 
 constexpr std::int64_t kMovedAtOnce = std::int64_t{64} << 20;  // bytes
-constexpr std::int64_t kReadAhead = std::int64_t{8} << 20;  // bytes
+constexpr std::int64_t kReadAhead = std::int64_t{8} << 20;     // bytes
 
 /// Rows between their slots and `packed`, one after another; a row is its values, then its scales. One thread a byte.
 template <bool kToSlots>

@@ -1,8 +1,8 @@
 /// The guard of indices that kernels follow: an index outside its range is left out and reported, not followed.
 ///
 /// Block tables and the slots that a step writes are checked on the host (step_layout.cuh). The lists that stages
-/// publish for later stages may be replaced by anyone (Engine::set_tensor), so a stage that follows one reads it
-/// through its check. The report is one number, the lowest wins: layer, stage, tensor, element.
+/// publish for later stages may be replaced by anyone (Engine::set_tensor), so a stage that follows one reads what it
+/// needs of it through a check. The report is one number, the lowest wins: layer, stage, tensor, element.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -44,7 +44,7 @@ TEST_CASE("exp_by_fused_double gives the float of exp_by_double for every float"
   CHECK(a.wrong == 0);
 }
 
-TEST_CASE("sin_cos_by_fused_double gives the floats of sin_cos_by_double for every angle to 2^20") {
+TEST_CASE("sin_cos_by_fused_double gives the floats of sin and cos for every angle to 2^20") {
   const dsv4::prover::Prover& prover = dsv4::prover::best();
   const dsv4::prover::Agreement a = prover.compare_sin_cos();
   fmt::print("sin_cos_by_fused_double ({}): {} inputs, {} wrong\n", prover.name, a.inputs, a.wrong);

@@ -34,8 +34,8 @@ struct Prover {
   const char* name;
   Verdict (*prove)(Function);  ///< all 2^32 inputs
   Agreement (*compare_exp)();  ///< exp_by_fused_double with exp_by_double, all 2^32 inputs
-  /// sin_cos_by_fused_double with sin_cos_by_double from 0 to 2^20; other angles differ by the sign of sin or take the
-  /// same way.
+  /// sin_cos_by_fused_double with sin and cos from 0 to 2^20; other angles differ by the sign of sin or take the way of
+  /// sin_cos_by_double.
   Agreement (*compare_sin_cos)();
   /// Correctly rounded bits of one input, NaN as 0x7FC00000, by enclosure and MPFR as in prove().
   std::uint32_t (*expected)(Function, std::uint32_t input);
