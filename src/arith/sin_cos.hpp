@@ -3,8 +3,9 @@
 /// Plain double arithmetic without fused operations. Angles up to 2^20 are reduced by three parts of pi/2,
 /// larger ones by the bits of 2/pi that matter; both give the reduced angle as a sum of two doubles.
 ///
-/// A device takes a shorter way where it suffices, with fused operations and one double: where that lies so close to the
-/// middle of two floats that its error could matter, the long way decides. A test over every angle to 2^20 proves it against sin and cos.
+/// A device takes a shorter way where it suffices, with fused operations and one double: where that lies so
+/// close to the middle of two floats that its error could matter, the long way decides. A test over every
+/// angle to 2^20 proves it against sin and cos.
 #pragma once
 
 #include "arith/fma.hpp"

@@ -87,20 +87,7 @@ __device__ __forceinline__ void hadamard_terms(float (&x)[kTerms], int lane) {
 #pragma unroll
     for (float& v : x) v = arith::fma(sign, v, __shfl_xor_sync(0xFFFFFFFFU, v, h));  // the other's plus or minus mine
   }
-#pragma unroll
-  for (int h = 1; h < kTerms; h *= 2) {
-#pragma unroll
-    for (int t = 0; t < kTerms; ++t) {
-      if ((t & h) != 0) continue;
-      const float a = x[t];
-      const float b = x[t + h];
-      x[t] = a + b;
-      x[t + h] = a - b;
-    }
-  }
-#pragma unroll
-  for (float& v : x) v = v * kHadamardScale;
-  round_bf16(x);
+  hadamard_in_lane(x);
 }
 
 /// Scale byte of a block that eight lanes hold, from the largest magnitude in each.

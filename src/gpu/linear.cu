@@ -109,8 +109,8 @@ __device__ __forceinline__ void bring(float* shared, const float* from, std::int
 }
 
 /// Every output is one chain in the canonical order in one thread. K is a multiple of kStep, rows and tokens of
-/// any number; what lies behind the last row is read and left out. kWeightsOnce: at most
-/// one other tile, of the same moment, reads these weights.
+/// any number; what lies behind the last row is read and left out. kWeightsOnce: at most one other tile, of the same
+/// moment, reads these weights.
 template <int RM, int CN, int WM, int WN, bool kWeightsOnce>
 __global__ void __launch_bounds__(32 * WM * WN) tile_kernel(Problem p) {
   using Shape = Tile<RM, CN, WM, WN>;

@@ -69,20 +69,13 @@ __device__ __forceinline__ void rope_row(float (&x)[J], std::int32_t position, c
   x[J - 1] = turned[1];
 }
 
-/// Hadamard rotation of 128 elements (section 10), rounded to bf16.
-__device__ __forceinline__ void hadamard_row(float (&x)[4], int lane) {
+/// The last levels of a Hadamard rotation (section 10), among the values of a lane, its factor, and its rounding to bf16.
+template <int N>
+__device__ __forceinline__ void hadamard_in_lane(float (&x)[N]) {
 #pragma unroll
-  for (int h = 1; h < 32; h *= 2) {
+  for (int h = 1; h < N; h *= 2) {
 #pragma unroll
-    for (float& v : x) {
-      const float other = __shfl_xor_sync(0xFFFFFFFFU, v, h);
-      v = (lane & h) == 0 ? v + other : other - v;
-    }
-  }
-#pragma unroll
-  for (int h = 1; h < 4; h *= 2) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < N; ++j) {
       if ((j & h) != 0) continue;
       const float a = x[j];
       const float b = x[j + h];
@@ -93,6 +86,19 @@ __device__ __forceinline__ void hadamard_row(float (&x)[4], int lane) {
 #pragma unroll
   for (float& v : x) v = v * kHadamardScale;
   round_bf16(x);
+}
+
+/// Hadamard rotation of 128 elements (section 10), rounded to bf16.
+__device__ __forceinline__ void hadamard_row(float (&x)[4], int lane) {
+#pragma unroll
+  for (int h = 1; h < 32; h *= 2) {
+#pragma unroll
+    for (float& v : x) {
+      const float other = __shfl_xor_sync(0xFFFFFFFFU, v, h);
+      v = (lane & h) == 0 ? v + other : other - v;
+    }
+  }
+  hadamard_in_lane(x);
 }
 
 /// Writes kBytes of shared memory, which begin at a multiple of 16, in words that address and length allow: kLanes

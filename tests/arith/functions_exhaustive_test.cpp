@@ -8,6 +8,7 @@
 
 namespace {
 
+using dsv4::prover::Agreement;
 using dsv4::prover::Function;
 using dsv4::prover::Prover;
 using dsv4::prover::Verdict;
@@ -27,6 +28,15 @@ Verdict prove(const char* name, Function function) {
   return v;
 }
 
+Agreement agree(const char* name, Agreement (*compare)()) {
+  const Agreement a = compare();
+  fmt::print("{} ({}): {} inputs, {} wrong\n", name, dsv4::prover::best().name, a.inputs, a.wrong);
+  std::fflush(stdout);
+  INFO(fmt::format("{}: one wrong input has the bits {:#010x}", name, a.first_wrong));
+  CHECK(a.wrong == 0);
+  return a;
+}
+
 }  // namespace
 
 TEST_CASE("exp is correctly rounded for every float") {
@@ -35,23 +45,11 @@ TEST_CASE("exp is correctly rounded for every float") {
 }
 
 TEST_CASE("exp_by_fused_double gives the float of exp_by_double for every float") {
-  const dsv4::prover::Prover& prover = dsv4::prover::best();
-  const dsv4::prover::Agreement a = prover.compare_exp();
-  fmt::print("exp_by_fused_double ({}): {} inputs, {} wrong\n", prover.name, a.inputs, a.wrong);
-  std::fflush(stdout);
-  INFO(fmt::format("one wrong input has the bits {:#010x}", a.first_wrong));
-  CHECK(a.inputs == std::uint64_t{1} << 32);
-  CHECK(a.wrong == 0);
+  CHECK(agree("exp_by_fused_double", dsv4::prover::best().compare_exp).inputs == std::uint64_t{1} << 32);
 }
 
 TEST_CASE("sin_cos_by_fused_double gives the floats of sin and cos for every angle to 2^20") {
-  const dsv4::prover::Prover& prover = dsv4::prover::best();
-  const dsv4::prover::Agreement a = prover.compare_sin_cos();
-  fmt::print("sin_cos_by_fused_double ({}): {} inputs, {} wrong\n", prover.name, a.inputs, a.wrong);
-  std::fflush(stdout);
-  INFO(fmt::format("one wrong input has the bits {:#010x}", a.first_wrong));
-  CHECK(a.inputs > 0x49800000U);
-  CHECK(a.wrong == 0);
+  CHECK(agree("sin_cos_by_fused_double", dsv4::prover::best().compare_sin_cos).inputs > 0x49800000U);
 }
 
 TEST_CASE("log is correctly rounded for every float") {
