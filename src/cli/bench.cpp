@@ -96,13 +96,13 @@ std::string script(const BenchOptions& options, int tokens) {
 class Bench {
  public:
   Bench(const BenchOptions& options, int tokens, bool with_peaks)
-      : meter_(bench_meter(options.engine)),
-        plan_(scenario::plan(scenario::parse_scenario(script(options, tokens), "bench"))),
+      : plan_(scenario::plan(scenario::parse_scenario(script(options, tokens), "bench"))),
         repeat_(options.repeat),
         with_peaks_(with_peaks) {
     const scenario::Scenario scenario = scenario::parse_scenario(script(options, tokens), "bench");
     engine_ = engine_factory(options.compute.engine)(
         options.engine, plan_.config, weights_of(scenario, plan_.config), hidden_of(scenario, plan_.config));
+    meter_ = bench_meter(options.engine);  // behind the engine: it says that there is no device, and chooses one
     engine_->want({});
     wrap_stages();
   }
